@@ -1,0 +1,3 @@
+"""Keeps workload credentials fresh."""
+
+__version__ = "0.1.0"

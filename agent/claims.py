@@ -1,0 +1,84 @@
+"""What a JWT says of itself, read without verifying it: the agent carries tokens, who trusts them verifies them.
+
+Read with base64 and JSON rather than PyJWT, which would load cryptography: 8 MiB that a sidecar need not have.
+"""
+
+import binascii
+import json
+from base64 import urlsafe_b64decode
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from agent.errors import Rejected
+from agent.model import IdentityToken, Secret
+
+LONGEST = 64 * 1024
+"""Bytes: a longer text is no token that any service would take."""
+
+
+def read_token(
+    text: str, *, whose: str, now: datetime, given_expiry: datetime | None = None, companions: Mapping[str, str] | None = None
+) -> IdentityToken:
+    """The token with its own times; effective expiry is the earliest that anybody named.
+
+    `whose` names the identity or place for the message; `given_expiry` is what the giver said beside the token
+    (Kubernetes `status.expirationTimestamp`). Raises Rejected where this is not a JWT with an expiry.
+    """
+    claims = _claims(text, whose)
+    expiries = [_time(claims.get("exp")), _time(_warn_after(claims)), given_expiry]
+    known = [expiry for expiry in expiries if expiry]
+    if not known:
+        raise Rejected(f"{whose}: the token has no expiry (`exp`)", remedy="only tokens that expire are carried")
+    audience = claims.get("aud")
+    return IdentityToken(
+        value=Secret(text),
+        issuer=_text(claims.get("iss")),
+        subject=_text(claims.get("sub")),
+        audiences=tuple(_text(one) for one in (audience if isinstance(audience, list) else [audience]) if one),
+        issued_at=_time(claims.get("iat")) or now,
+        expires_at=min(known),
+        id=_text(claims.get("jti")),
+        companions=companions or {},
+    )
+
+
+def _claims(text: str, whose: str) -> dict[str, Any]:
+    """The payload as an object. Raises Rejected."""
+    parts = text.split(".")
+    try:
+        if len(text) > LONGEST or len(parts) != 3 or not text.isascii():
+            raise ValueError
+        _object(parts[0])
+        return _object(parts[1])
+    except (ValueError, binascii.Error, RecursionError):
+        raise Rejected(
+            f"{whose}: not a JWT", remedy="expected three base64url parts separated by dots, a JSON object in each of the first two"
+        ) from None
+
+
+def _object(part: str) -> dict[str, Any]:
+    value = json.loads(urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    if not isinstance(value, dict):
+        raise ValueError
+    return value
+
+
+def _warn_after(claims: Mapping[str, Any]) -> object:
+    """Kubernetes extends some tokens to a year and names here when they were due (KEP-1205, `warnafter`)."""
+    private = claims.get("kubernetes.io")
+    return private.get("warnafter") if isinstance(private, dict) else None
+
+
+def _time(value: object) -> datetime | None:
+    """A NumericDate (RFC 7519, section 2: seconds since 1970, UTC)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return datetime.fromtimestamp(value, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,141 @@
+"""The configuration as one frozen value. Defaults stand here and in the adapters' settings, nowhere else.
+
+Reading the file and explaining what is wrong with it: `reading.py` and `explain.py`.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from agent.providers import ProviderSettings
+from agent.settings import Address, Duration, Settings, Url, digest
+from agent.sinks import SinkSettings
+from agent.sources import SourceSettings
+
+Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+Jitter = Annotated[float, msgspec.Meta(ge=0, le=0.5)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+Name = Annotated[str, msgspec.Meta(pattern=NAME, max_length=253)]
+Dialect = Literal["container"]
+
+
+class BackoffSettings(Settings):
+    """Between tries after failures."""
+
+    initial: Duration = Duration(1)
+    max: Duration = Duration(60)
+
+
+class Refresh(Settings):
+    """When credentials are replaced, for all identities."""
+
+    at: Fraction = 0.8
+    jitter: Jitter = 0.05
+    max_age: Duration = Duration(86400)
+    timeout: Duration = Duration(10)
+    concurrency: Positive = 16
+    backoff: BackoffSettings = BackoffSettings()
+
+
+class IdentityRefresh(Settings):
+    """What one identity does differently."""
+
+    at: Fraction | None = None
+    jitter: Jitter | None = None
+    max_age: Duration | None = None
+    timeout: Duration | None = None
+
+
+class Control(Settings):
+    """The socket that `status`, `renew`, `wait` and the helpers use; mode 0600."""
+
+    socket: str = "/run/wi-agent/agent.sock"
+
+
+class Admin(Settings):
+    """GET /metrics, /healthz, /readyz and nothing else."""
+
+    listen: tuple[Address, ...] = (Address("", 9480),)
+
+
+class Metadata(Settings):
+    """Where SDKs ask."""
+
+    listen: tuple[Address, ...] = (Address("127.0.0.1", 9481),)
+    allow_non_loopback: bool = False
+
+
+class Lifetime(Settings):
+    """Bounds of what the issuer grants."""
+
+    min: Duration = Duration(10)
+    max: Duration = Duration(172800)
+
+
+class Rotation(Settings):
+    """How often the issuer's key is replaced, and how long before it signs it is published."""
+
+    every: Duration = Duration(30 * 86400)
+    publish_before: Duration = Duration(86400)
+
+
+class IssuerBlock(Settings):
+    """The embedded issuer: one per trust domain, not one per pod."""
+
+    url: Url
+    listen: tuple[Address, ...]
+    state: str
+    algorithm: Literal["RS256", "ES256"] = "RS256"
+    lifetime: Lifetime = Lifetime()
+    rotation: Rotation = Rotation()
+
+
+class Serve(Settings):
+    """How the identity is served to SDKs; nothing is served that is not listed."""
+
+    dialects: tuple[Dialect, ...] = ()
+    authorization: str | None = None
+    """What a client has to present; `${NAME}` takes it from the environment. Without it the agent makes one up."""
+
+
+class Shutdown(Settings):
+    """After SIGTERM."""
+
+    delay: Duration = Duration(0)
+
+
+class Identity(Settings):
+    """One identity: whence its token, for what it is exchanged, where it goes."""
+
+    name: Name
+    source: SourceSettings
+    provider: ProviderSettings
+    required: bool = True
+    sinks: tuple[SinkSettings, ...] = ()
+    serve: Serve = Serve()
+    refresh: IdentityRefresh = IdentityRefresh()
+
+
+class Config(Settings):
+    """Everything."""
+
+    identities: tuple[Identity, ...] = ()
+    refresh: Refresh = Refresh()
+    control: Control = Control()
+    admin: Admin = Admin()
+    metadata: Metadata = Metadata()
+    issuer: IssuerBlock | None = None
+    shutdown: Shutdown = Shutdown()
+
+
+def identity_digest(identity: Identity, config: Config) -> str:
+    """Of every setting that shapes what the identity holds and how it lies in its sinks."""
+    issuer = config.issuer if identity.source.__struct_config__.tag == "issuer" else None
+    return digest(
+        identity.name,
+        identity.source,
+        identity.provider,
+        f"{issuer.url.text}\n{issuer.algorithm}" if issuer else "",
+        *identity.sinks,
+    )

@@ -1,0 +1,55 @@
+"""Failures, named by the reaction they call for.
+
+The message says what failed and why; `remedy` says what a person can type or change. Neither holds a secret.
+"""
+
+
+class AgentError(Exception):
+    """Root of all failures the agent foresees."""
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.remedy})" if self.remedy else self.message
+
+
+class ConfigError(AgentError):
+    """The configuration cannot be used: exit 2 at start, refused at reload."""
+
+
+class RefreshError(AgentError):
+    """A source, provider or sink could not do its part."""
+
+    reaction = ""
+
+
+class NotReady(RefreshError):  # noqa: N818  # named by the reaction, as are the next three
+    """Expected to pass by itself shortly: try again soon, say it quietly."""
+
+    reaction = "not_ready"
+
+
+class Unavailable(RefreshError):  # noqa: N818
+    """The other side is down or throttling: back off."""
+
+    reaction = "unavailable"
+
+    def __init__(self, message: str, *, remedy: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.retry_after = retry_after
+        """Seconds the other side asked to be left alone, if it did."""
+
+
+class Rejected(RefreshError):  # noqa: N818
+    """Somebody has to change something: try slowly, say it loudly."""
+
+    reaction = "rejected"
+
+
+class Defect(RefreshError):  # noqa: N818
+    """An adapter let something through that it should have sorted: a bug, kept to this one identity."""
+
+    reaction = "defect"

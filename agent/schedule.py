@@ -1,0 +1,114 @@
+"""When a thing is due, when to try again, and how stale it is. Arithmetic only; see docs/concepts.md."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from random import Random
+
+UNCHANGED_FLOOR = 30.0
+"""Seconds: a refresh that brought nothing newer is not repeated sooner."""
+RETRY_AFTER_CAP = 600.0
+"""Seconds: the longest that somebody's Retry-After is obeyed."""
+NOT_READY_CAP = 10.0
+"""Seconds between tries of something that is expected to pass by itself."""
+
+
+class State(StrEnum):
+    """How an identity stands; a later one is worse."""
+
+    FRESH = "fresh"
+    STALE = "stale"
+    EXPIRED = "expired"
+    MISSING = "missing"
+
+
+SEVERITY = {State.FRESH: 0, State.STALE: 1, State.EXPIRED: 2, State.MISSING: 3}
+
+
+def worst(states: list[State]) -> State:
+    """The worst of them; fresh where there are none."""
+    return max(states, key=SEVERITY.__getitem__, default=State.FRESH)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The life of one token or credential, UTC."""
+
+    issued_at: datetime
+    expires_at: datetime
+
+    @property
+    def lifetime(self) -> float:
+        """Seconds."""
+        return (self.expires_at - self.issued_at).total_seconds()
+
+    def remaining(self, now: datetime) -> float:
+        """Seconds; negative once expired."""
+        return (self.expires_at - now).total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How early one identity's token, or its credential, is replaced."""
+
+    at: float = 0.8
+    jitter: float = 0.05
+    max_age: float = 86400.0
+    """Seconds."""
+    margin: float = 0.0
+    """Seconds of life that the most demanding enabled consumer wants left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Seconds between tries after failures."""
+
+    initial: float = 1.0
+    max: float = 60.0
+
+
+def granted_margin(span: Span, policy: Policy) -> float:
+    """Seconds: the margin, or a quarter of the lifetime where a short grant would be eaten by it."""
+    return policy.margin if policy.margin <= 0.75 * span.lifetime else 0.25 * span.lifetime
+
+
+def refresh_due(span: Span, policy: Policy, fraction: float = 0.0) -> datetime:
+    """min(iat + L·(at − U(0, jitter)), exp − margin), and never beyond the greatest age.
+
+    `fraction` in [0, 1) is the die that was cast for the jitter; it only ever makes a refresh earlier.
+    """
+    by_share = span.issued_at + timedelta(seconds=span.lifetime * (policy.at - policy.jitter * fraction))
+    by_margin = span.expires_at - timedelta(seconds=granted_margin(span, policy))
+    by_age = span.issued_at + timedelta(seconds=policy.max_age)
+    return min(by_share, by_margin, by_age)
+
+
+def unchanged_due(span: Span, now: datetime) -> datetime:
+    """When to try again after a refresh brought the same expiry: at half of what remains, not sooner than the floor."""
+    return now + timedelta(seconds=max(UNCHANGED_FLOOR, span.remaining(now) / 2))
+
+
+def retry_delay(
+    reaction: str, failures: int, backoff: Backoff, random: Random, *, remaining: float | None = None, retry_after: float | None = None
+) -> float:
+    """Seconds until the next try after so many failures in a row (at least one).
+
+    Exponential with half of it jitter; sooner as expiry nears (a quarter of what `remaining` is left, but not
+    below `initial`); what must be changed by a person is tried at the slow end from the start.
+    """
+    ceiling = min(NOT_READY_CAP, backoff.max) if reaction == "not_ready" else backoff.max
+    delay = ceiling if reaction in {"rejected", "defect"} else min(ceiling, backoff.initial * 2 ** min(failures - 1, 32))
+    if remaining is not None and remaining > 0:
+        delay = min(delay, max(backoff.initial, remaining / 4))
+    delay *= 0.5 + 0.5 * random.random()
+    return max(delay, min(retry_after or 0.0, RETRY_AFTER_CAP))
+
+
+def state_of(span: Span | None, policy: Policy, now: datetime) -> State:
+    """Stale is 60 s or 2 % of the lifetime past due, whichever is more."""
+    if span is None:
+        return State.MISSING
+    if now >= span.expires_at:
+        return State.EXPIRED
+    slack = timedelta(seconds=max(60.0, 0.02 * span.lifetime))
+    return State.STALE if now > refresh_due(span, policy) + slack else State.FRESH

@@ -1,0 +1,198 @@
+"""The shapes that settings are made of: strict structs and the scalars that are written as text.
+
+Every adapter declares its own settings with these; `config.py` puts them together.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, ClassVar, Self
+from urllib.parse import urlsplit
+
+import msgspec
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+    """A block of the configuration: unknown keys are refused, defaults stand here and nowhere else."""
+
+
+class Scalar:
+    """A setting written as one string."""
+
+    pattern: ClassVar[str]
+    allowed: ClassVar[str]
+    """What to write, for the person who wrote something else."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError, saying what is wrong and what is allowed."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Duration(Scalar):
+    """A length of time such as `10s`, `5m`, `1h`, `30d`."""
+
+    seconds: int
+    pattern = r"^[0-9]{1,9}(s|m|h|d)$"
+    allowed = "a number and a unit, such as 10s, 5m, 1h or 30d"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        if not re.fullmatch(cls.pattern, text, re.ASCII):
+            raise ValueError(f"{text!r} is not a duration: write {cls.allowed}")
+        return cls(int(text[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[text[-1]])
+
+    def __str__(self) -> str:
+        for unit, seconds in (("d", 86400), ("h", 3600), ("m", 60)):
+            if self.seconds and self.seconds % seconds == 0:
+                return f"{self.seconds // seconds}{unit}"
+        return f"{self.seconds}s"
+
+
+@dataclass(frozen=True, slots=True)
+class FileMode(Scalar):
+    """A file mode such as `"0640"`; a string, because YAML reads a bare 0640 as the number 416."""
+
+    bits: int
+    pattern = r"^0?[0-7]{3}$"
+    allowed = 'a quoted octal string such as "0640", without setuid, setgid or sticky bits'
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        if not re.fullmatch(cls.pattern, text, re.ASCII):
+            raise ValueError(f"{text!r} is not a file mode: write {cls.allowed}")
+        return cls(int(text, 8))
+
+    def __str__(self) -> str:
+        return f"{self.bits:04o}"
+
+
+@dataclass(frozen=True, slots=True)
+class Address(Scalar):
+    """Where to listen: `host:port`, `[v6]:port`, `:port` (all families) or `unix:/path`."""
+
+    host: str
+    """Empty for all families, or for a socket file."""
+    port: int
+    path: str = ""
+    pattern = r"^(unix:.+|(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]*):[0-9]{1,5})$"
+    allowed = "host:port, [v6]:port, :port or unix:/path"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        if not re.fullmatch(cls.pattern, text, re.ASCII):
+            raise ValueError(f"{text!r} is not a listen address: write {cls.allowed}")
+        if text.startswith("unix:"):
+            return cls("", 0, text.removeprefix("unix:"))
+        host, _, port = text.rpartition(":")
+        if int(port) > 65535:
+            raise ValueError(f"{text!r} is not a listen address: a port is at most 65535")
+        return cls(host.strip("[]"), int(port))
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine (and its socket files' readers) can reach it."""
+        try:
+            return bool(self.path) or ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Url(Scalar):
+    """An http or https URL. Its text may hold a password; `shown` does not."""
+
+    text: str
+    pattern = r"^https?://[^\s/?#]+[^\s?#]*$"
+    allowed = "an http:// or https:// URL of plain ASCII, without query or fragment"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        if not text.isascii() or not text.isprintable() or not re.fullmatch(cls.pattern, text, re.ASCII):
+            raise ValueError(f"not a URL that can be used: write {cls.allowed}")
+        parts = urlsplit(text)
+        if not parts.hostname or "\\" in text or not re.fullmatch(r"[0-9a-z.:_-]+", parts.hostname):
+            raise ValueError(f"the URL names no host: write {cls.allowed}")
+        _ = parts.port  # raises ValueError for a port that is none
+        return cls(text)
+
+    @property
+    def host(self) -> str:
+        """Host and port, without userinfo."""
+        return self.text.split("://", 1)[1].split("/", 1)[0].rpartition("@")[2].lower()
+
+    @property
+    def hostname(self) -> str:
+        """The host alone, lower case."""
+        return urlsplit(self.text).hostname or ""
+
+    @property
+    def scheme(self) -> str:
+        return self.text.split(":", 1)[0]
+
+    @property
+    def shown(self) -> str:
+        """The URL without userinfo."""
+        scheme, rest = self.text.split("://", 1)
+        authority, slash, path = rest.partition("/")
+        return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"
+
+    def __str__(self) -> str:
+        return self.shown
+
+    def __repr__(self) -> str:
+        return f"Url({self.shown})"
+
+
+def decode_scalar(kind: type, value: object) -> object:
+    """msgspec's `dec_hook`. Raises ValueError with what is allowed."""
+    if issubclass(kind, Scalar):
+        if not isinstance(value, str):
+            raise ValueError(f"expected text, got {type(value).__name__}: write {kind.allowed}")  # noqa: TRY004  # msgspec wants it
+        return kind.parse(value)
+    raise NotImplementedError(kind)
+
+
+def encode_scalar(value: object) -> object:
+    """msgspec's `enc_hook`: what `decode_scalar` reads; userinfo included, so for digests only."""
+    if isinstance(value, Url):
+        return value.text
+    if isinstance(value, Scalar):
+        return str(value)
+    raise NotImplementedError(type(value))
+
+
+def describe_scalar(kind: type) -> dict[str, Any]:
+    """msgspec's `schema_hook`: the JSON Schema of a scalar."""
+    if issubclass(kind, Scalar):
+        return {"type": "string", "pattern": kind.pattern, "description": kind.allowed}
+    raise NotImplementedError(kind)
+
+
+def digest(*parts: str | msgspec.Struct) -> str:
+    """A sha256 over all parts, each with its length before it, so that no two lists of parts are alike."""
+    summary = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else _canonical(part)
+        summary.update(len(data).to_bytes(8, "big") + data)
+    return summary.hexdigest()
+
+
+def _canonical(struct: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(struct, enc_hook=encode_scalar, order="sorted")
+
+
+Convert = Callable[[object, type], object]
+
+
+def convert(data: object, kind: Any) -> Any:
+    """Plain data into settings. Raises msgspec.ValidationError on the first thing wrong."""
+    return msgspec.convert(data, kind, dec_hook=decode_scalar)

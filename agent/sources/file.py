@@ -1,0 +1,97 @@
+"""Identity tokens that somebody else keeps fresh in a file: kubelet's projected volume, or any other agent."""
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.claims import LONGEST, read_token
+from agent.errors import NotReady, Rejected, Unavailable
+from agent.model import IdentityToken
+from agent.offload import in_thread, memory_backed
+from agent.settings import Settings
+from agent.toolbox import Toolbox
+
+LOOK_EVERY = 10.0
+"""Seconds between looks at the file."""
+
+
+class FileSettings(Settings, tag="file", tag_field="type"):
+    """A token file."""
+
+    path: str
+
+
+class FileSource:
+    """Reads the file anew for each fetch, and says when it has changed."""
+
+    def __init__(self, settings: FileSettings, identity: str, toolbox: Toolbox) -> None:
+        self._path = Path(settings.path)
+        self._identity = identity
+        self._clock = toolbox.clock
+        self._seen: object = None
+
+    async def fetch(self, audiences: Sequence[str]) -> IdentityToken:
+        """The file's token. Its audience was decided by who wrote it, so a wrong one is refused here, by name."""
+        text = await self._reading(self._read)
+        if not text:
+            raise NotReady(f"{self._identity}: the token file {self._path} is empty", remedy="whoever writes it has not written a token yet")
+        now = self._clock.now()
+        token = read_token(text, whose=f"{self._identity}: {self._path}", now=now)
+        if token.expires_at <= now:
+            raise Rejected(
+                f"{self._identity}: the token in {self._path} expired at {token.expires_at:%Y-%m-%dT%H:%M:%SZ}",
+                remedy="whoever writes the file has stopped renewing it, or the clocks differ",
+            )
+        if audiences and not set(audiences) & set(token.audiences):
+            raise Rejected(
+                f"{self._identity}: the token in {self._path} is for {_listed(token.audiences)}, not for {_listed(audiences)}",
+                remedy="project the token with that audience, or set the provider's audiences",
+            )
+        return token
+
+    async def changed(self) -> None:
+        """Returns when the file is not the one last fetched."""
+        while True:
+            await self._clock.sleep(LOOK_EVERY)
+            try:
+                stamp = await self._reading(self._stamp)
+            except OSError:
+                continue  # gone or unreadable: the next fetch says so, and the token at hand stays good
+            if stamp != self._seen:
+                return
+
+    async def _reading(self, call):  # type: ignore[no-untyped-def]
+        return call() if memory_backed(self._path) else await in_thread(f"read {self._identity}", call)
+
+    def _stamp(self) -> tuple[int, int, int]:
+        found = os.stat(self._path)
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def _read(self) -> str:
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            with open(descriptor, "rb") as file:
+                found = os.fstat(descriptor)
+                if not stat.S_ISREG(found.st_mode):
+                    raise Rejected(f"{self._identity}: {self._path} is not a regular file", remedy="set source.path to a token file")
+                self._seen = (found.st_ino, found.st_mtime_ns, found.st_size)
+                data = file.read(LONGEST + 1)
+        except FileNotFoundError:
+            raise NotReady(f"{self._identity}: there is no token file {self._path}", remedy="check the mount and source.path") from None
+        except PermissionError:
+            raise Rejected(
+                f"{self._identity}: may not read the token file {self._path}", remedy=f"let uid {os.geteuid()} or its groups read it"
+            ) from None
+        except OSError as error:
+            raise Unavailable(f"{self._identity}: cannot read the token file {self._path}: {error.strerror}") from error
+        if len(data) > LONGEST:
+            raise Rejected(f"{self._identity}: {self._path} is longer than {LONGEST} bytes", remedy="this is no token: check source.path")
+        try:
+            return data.decode("ascii").strip()
+        except UnicodeDecodeError:
+            raise Rejected(f"{self._identity}: {self._path} is not a JWT", remedy="set source.path to a token file") from None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "nobody"

@@ -1,0 +1,36 @@
+"""What an adapter may ask for besides its settings. Handed in, so that nothing is global and tests can choose."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from agent.clock import Clock
+from agent.tally import Tally
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from agent.keyring import Keyring
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issuer:
+    """The embedded issuer, as its source needs it."""
+
+    url: str
+    """The `iss` claim."""
+    keyring: "Keyring"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolbox:
+    """The process's one of each."""
+
+    clock: Clock
+    random: Random
+    tally: Tally
+    http: "Callable[[], Awaitable[aiohttp.ClientSession]]"
+    """The shared client session, made on first use; it follows no redirect unless a call says so, so say
+    `allow_redirects=False` in each."""
+    issuer: Issuer | None = None
