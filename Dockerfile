@@ -1,0 +1,27 @@
+# workload-identity-agent. Runs as uid 65532 on a read-only root; writes only to the volumes that its configuration names.
+
+FROM python:3.13-slim AS build
+WORKDIR /src
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore
+RUN python -m venv /opt/agent
+COPY requirements.lock ./
+RUN /opt/agent/bin/pip install --require-hashes --only-binary=:all: -r requirements.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY agent agent
+RUN /opt/agent/bin/pip install --no-deps --no-build-isolation . \
+# Neither is needed to run. The agent brings the one part of botocore's data it uses: agent/data.
+ && /opt/agent/bin/pip uninstall --yes setuptools wheel pip \
+ && if [ -d agent/data ]; then rm -rf /opt/agent/lib/python3.13/site-packages/botocore/data; fi \
+# Compiled here, because at run time the root is read-only; by hash, so that no time of day is in the image.
+ && find /opt/agent -name __pycache__ -prune -exec rm -rf {} + \
+ && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/agent/lib
+
+FROM python:3.13-slim
+COPY --from=build /opt/agent /opt/agent
+ENV PATH=/opt/agent/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# A number, so that runAsNonRoot can be verified. The same everywhere by custom: "nonroot".
+USER 65532:65532
+WORKDIR /
+ENTRYPOINT ["wi-agent"]
+CMD ["run"]
+HEALTHCHECK NONE

@@ -1,0 +1,68 @@
+# Each target works as the first command in a fresh clone: what it needs, it makes. Debian 12: python3 python3-venv make git.
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
+# Tests see this and nothing else of who runs them: no cloud's variables, no proxy.
+CLEAN := env -i PATH="$$PATH" HOME="$$HOME" LANG=C.UTF-8 CI="$$CI"
+COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --build-deps-for editable \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+
+.DELETE_ON_ERROR:
+.PHONY: run test check fmt bench torture lock image clean
+
+run: .venv/run ## the agent with the example configuration, in the foreground
+	@printf '%s\n' \
+	  'workload-identity-agent with config.example.yaml; stop it with Ctrl-C. Try in another terminal:' \
+	  '  $(BIN)/wi-agent -c config.example.yaml status --watch   # each identity: age, next refresh, where it lies' \
+	  '  ls -l run/identities/*/                                 # the files, swapped as kubelet swaps a projected volume' \
+	  '  cat run/identities/*/token                              # identity tokens, for who is asked to trust them' \
+	  '  curl -s localhost:9480/metrics | grep ^wi_agent_        # what Prometheus sees; also /healthz and /readyz' \
+	  '  curl -s localhost:9482/.well-known/openid-configuration # what a cloud reads of the embedded issuer' \
+	  '  $(BIN)/wi-agent -c config.example.yaml renew --all      # now, not when due' \
+	  ''
+	@exec $(BIN)/wi-agent run -c config.example.yaml --log-format console
+
+test: .venv/dev ## all but the long ones
+	@$(CLEAN) $(BIN)/pytest -q -n auto -m 'not torture and not nightly' $(ARGS)
+
+torture: .venv/dev ## the long ones
+	@$(CLEAN) $(BIN)/pytest -m 'torture or nightly' --timeout 3600 $(ARGS)
+
+check: .venv/dev ## what has to be clean before a change is taken
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --strict
+	@$(BIN)/lint-imports --no-logo
+
+fmt: .venv/dev
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix --quiet .
+
+bench: .venv/dev
+	@$(CLEAN) $(BIN)/python -m bench $(ARGS)
+
+lock: .venv/dev ## after a change of dependencies; ARGS=--upgrade for newer ones
+	@$(COMPILE) $(ARGS) --output-file requirements.lock pyproject.toml
+	@$(COMPILE) $(ARGS) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+
+image: ## needs docker
+	docker build --pull -t workload-identity-agent:dev .
+
+clean: ## everything that is not in git but the agent's own files in run/
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+# Two marks in one environment: the development lock holds all of the other, with the same versions.
+.venv/dev: requirements-dev.lock pyproject.toml | .venv/bin/python
+	@echo 'installing what tests and checks need into .venv (a minute or two, once)'
+	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch .venv/run $@
+
+.venv/run: requirements.lock pyproject.toml | .venv/bin/python
+	@echo 'installing what the agent needs into .venv (once)'
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/bin/python:
+	@python3 -m venv .venv
