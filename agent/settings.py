@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 from urllib.parse import urlsplit
 
 import msgspec
@@ -31,7 +31,18 @@ class Scalar:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
+_Scalar = TypeVar("_Scalar", bound=Scalar)
+
+
+@dataclass_transform(frozen_default=True)
+def scalar(kind: type[_Scalar]) -> type[_Scalar]:
+    """A frozen dataclass that is not known as one, or msgspec would decode it field by field and never ask the hooks."""
+    made = dataclass(frozen=True)(kind)
+    del made.__dataclass_fields__  # type: ignore[attr-defined]  # mypy knows it only of what the decorator made
+    return made
+
+
+@scalar
 class Duration(Scalar):
     """A length of time such as `10s`, `5m`, `1h`, `30d`."""
 
@@ -52,7 +63,7 @@ class Duration(Scalar):
         return f"{self.seconds}s"
 
 
-@dataclass(frozen=True, slots=True)
+@scalar
 class FileMode(Scalar):
     """A file mode such as `"0640"`; a string, because YAML reads a bare 0640 as the number 416."""
 
@@ -70,7 +81,7 @@ class FileMode(Scalar):
         return f"{self.bits:04o}"
 
 
-@dataclass(frozen=True, slots=True)
+@scalar
 class Address(Scalar):
     """Where to listen: `host:port`, `[v6]:port`, `:port` (all families) or `unix:/path`."""
 
@@ -106,7 +117,7 @@ class Address(Scalar):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
+@scalar
 class Url(Scalar):
     """An http or https URL. Its text may hold a password; `shown` does not."""
 
