@@ -1,0 +1,217 @@
+"""The YAML text as plain data that knows its lines, or what keeps it from being that.
+
+YAML is read strictly: what it would let pass in silence (a key given twice, a date where text was meant) is
+refused here or read as text, and nothing in it can make the agent slow, hang or crash.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+Place = tuple[str | int, ...]
+"""Where in the configuration: keys and indices from the top."""
+
+DEEPEST = 64
+"""Levels of nesting. libyaml's composer recurses in C and dies of the stack where nobody can catch it."""
+LARGEST = 100_000
+"""Values, each alias counted as what it stands for: a few lines of nested aliases can mean billions."""
+FREE_TEXT = {"claims", "policy"}
+"""Blocks whose text may hold more than one line."""
+PLAIN = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map")}
+NUMBERS = {f"tag:yaml.org,2002:{name}" for name in ("bool", "int", "float")}
+MERGE = "tag:yaml.org,2002:merge"
+LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something wrong, for a person."""
+
+    line: int
+    """From 1; 0 where it is no line's fault."""
+    path: str
+    """Such as `identities[0].source.lifetime`; empty for the whole file."""
+    message: str
+
+
+class Broken(Exception):  # noqa: N818  # says what the text is
+    """The text is no usable YAML; holds every fault found."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__("\n".join(fault.message for fault in faults))
+        self.faults = faults
+
+
+class _Loader(LOADER):  # type: ignore[misc, valid-type]  # which of the two depends on how PyYAML was built
+    """Reads a date as the text it is."""
+
+    yaml_implicit_resolvers = {  # PyYAML's own shape
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in LOADER.yaml_implicit_resolvers.items()
+    }
+
+
+def show(place: Place) -> str:
+    """`("identities", 0, "name")` as `identities[0].name`."""
+    text = ""
+    for step in place:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+class Document:
+    """Plain data and the lines it came from."""
+
+    def __init__(self, data: Any, root: yaml.Node | None) -> None:
+        self.data = data
+        self._root = root
+
+    def line(self, place: Place) -> int:
+        """The line of a key or list item, or of the nearest thing around it."""
+        return self._find(place)[0]
+
+    def text(self, place: Place) -> str:
+        """A value as it is written, without its quotes; empty for anything but a plain value."""
+        node = self._find(place)[1]
+        return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+
+    def fault(self, place: Place, message: str) -> Fault:
+        """A fault at this place."""
+        return Fault(self.line(place), show(place), message)
+
+    def _find(self, place: Place) -> tuple[int, yaml.Node | None]:
+        node, line = self._root, 1
+        for step in place:
+            if isinstance(node, yaml.MappingNode):
+                pairs = [pair for pair in node.value if pair[0].value == step]
+                if not pairs:
+                    return line, None
+                key, node = pairs[-1]
+                line = key.start_mark.line + 1
+            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+                node = node.value[step]
+                line = node.start_mark.line + 1
+            else:
+                return line, None
+        return line, node
+
+
+def parse(text: str) -> Document:
+    """The document of a YAML text; an empty one is an empty mapping. Raises Broken."""
+    try:
+        _measure(text)
+        loader = _Loader(text)
+        try:
+            root = loader.get_single_node()
+            if root is None:
+                return Document({}, None)
+            _Inspection(loader).run(root)
+            return Document(loader.construct_document(root), root)
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        raise Broken([_syntax(error, text)]) from None
+
+
+def _measure(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise Broken([Fault(event.start_mark.line + 1, "", f"nested too deeply: at most {DEEPEST} levels are allowed")])
+
+
+def _syntax(error: yaml.YAMLError, text: str) -> Fault:
+    mark = getattr(error, "problem_mark", None)
+    line = mark.line + 1 if mark else text.count("\n", 0, getattr(error, "position", 0)) + 1
+    problem = getattr(error, "problem", None) or "it holds characters that YAML does not allow"
+    written = (text.splitlines() or [""])[min(line, text.count("\n") + 1) - 1 :][:1]
+    if written and "\t" in written[0][: len(written[0]) - len(written[0].lstrip())]:
+        problem = "a tab cannot indent: use spaces"
+    elif "single document" in problem or "single document" in str(getattr(error, "context", "")):
+        problem = "the file holds more than one document: keep one, without `---` between"
+    elif "undefined alias" in problem:
+        problem = "an alias (*name) without its anchor (&name); quote the text if it is no alias"
+    elif "mapping values are not allowed" in problem:
+        problem = "a colon where no key can be: check the indentation, or quote the text"
+    elif "expected" in problem:
+        problem += ": check the indentation, colons and brackets here and in the line above"
+    return Fault(line, "", f"not YAML: {problem}")
+
+
+class _Inspection:
+    """What YAML allows and the configuration does not, all of it, and never slower than the text is long."""
+
+    def __init__(self, loader: yaml.SafeLoader) -> None:
+        self._loader = loader
+        self._extents: dict[int, tuple[int, int]] = {}
+        self._faults: list[Fault] = []
+
+    def run(self, root: yaml.Node) -> None:
+        """Raises Broken."""
+        self._extent(root, (), ())
+        if self._faults:
+            raise Broken(self._faults)
+
+    def _extent(self, node: yaml.Node, place: Place, around: tuple[int, ...]) -> tuple[int, int]:
+        """How many values and levels the node stands for. Each node is looked at once, however many aliases it has."""
+        if id(node) in self._extents:
+            return self._extents[id(node)]
+        line = node.start_mark.line + 1
+        if id(node) in around:
+            raise Broken([Fault(line, show(place), "an alias that contains itself")])
+        if node.tag not in PLAIN:
+            self._faults.append(Fault(line, show(place), f"the YAML tag {node.tag[:60]!r} means nothing here: write plain values"))
+        if isinstance(node, yaml.ScalarNode):
+            self._scalar(node, place)
+        size, levels = 1, 1
+        for below, child in self._children(node, place):
+            more, deeper = self._extent(child, below, (*around, id(node)))
+            size, levels = size + more, max(levels, deeper + 1)
+        if size > LARGEST or levels + len(around) > DEEPEST:
+            allowed = f"at most {LARGEST} values in {DEEPEST} levels, each alias counted as what it stands for"
+            raise Broken([Fault(line, show(place), f"too large: {allowed}")])
+        self._extents[id(node)] = size, levels
+        return size, levels
+
+    def _children(self, node: yaml.Node, place: Place) -> Iterator[tuple[Place, yaml.Node]]:
+        if isinstance(node, yaml.SequenceNode):
+            yield from (((*place, index), child) for index, child in enumerate(node.value))
+        elif isinstance(node, yaml.MappingNode):
+            lines: dict[str, int] = {}
+            for key, value in node.value:
+                line = key.start_mark.line + 1
+                if key.tag == MERGE:
+                    yield place, value
+                    continue
+                if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
+                    self._faults.append(Fault(line, show(place), "a key must be text: put it in quotes"))
+                    continue
+                below = (*place, key.value)
+                if key.value in lines:
+                    self._faults.append(Fault(line, show(below), f"given twice, first in line {lines[key.value]}: keep one"))
+                lines.setdefault(key.value, line)
+                self._text(key, place)
+                yield below, value
+
+    def _scalar(self, node: yaml.ScalarNode, place: Place) -> None:
+        if node.tag in NUMBERS:
+            try:
+                value = self._loader.construct_object(node)
+            except (ValueError, KeyError, ArithmeticError):
+                value = math.nan
+            if isinstance(value, float) and not math.isfinite(value):
+                self._faults.append(Fault(node.start_mark.line + 1, show(place), "not a number that can be used"))
+            elif isinstance(value, int) and abs(value) >= 1 << 63:
+                self._faults.append(Fault(node.start_mark.line + 1, show(place), "the number is too large; quote it if it is text"))
+        self._text(node, place)
+
+    def _text(self, node: yaml.ScalarNode, place: Place) -> None:
+        allowed = "\n\t\r" if FREE_TEXT & set(place) else ""
+        if any(character not in allowed and (character < " " or "\x7f" <= character < "\xa0") for character in node.value):
+            self._faults.append(
+                Fault(node.start_mark.line + 1, show(place), "a line break or control character in the text: write it in one line")
+            )
