@@ -3,6 +3,8 @@
 The message says what failed and why; `remedy` says what a person can type or change. Neither holds a secret.
 """
 
+import traceback
+
 
 class AgentError(Exception):
     """Root of all failures the agent foresees."""
@@ -53,3 +55,8 @@ class Defect(RefreshError):  # noqa: N818
     """An adapter let something through that it should have sorted: a bug, kept to this one identity."""
 
     reaction = "defect"
+
+
+def frames(error: BaseException) -> list[str]:
+    """Where an exception came from, innermost last, without its message or any value: those may hold a secret."""
+    return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]

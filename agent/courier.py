@@ -1,0 +1,141 @@
+"""Carries one identity's newest grant to one sink, and keeps looking that it is still there.
+
+What lies in the sink is read back, so that `status` and `/readyz` speak of what a workload reads, not of what was meant.
+"""
+
+import asyncio
+from datetime import datetime, timedelta
+from random import Random
+
+import structlog
+
+from agent.clock import Clock, wait_until
+from agent.errors import Defect, NotReady, RefreshError, Unavailable, frames
+from agent.model import Delivery, Grant, Key, Sink
+from agent.record import Landing
+from agent.schedule import Backoff, retry_delay
+from agent.store import Store
+from agent.tally import Tally
+
+log = structlog.get_logger()
+
+LOOK_EVERY = 10.0
+"""Seconds between read-backs."""
+PATIENCE = 10.0
+"""Seconds that a disk or an API server may take."""
+BACKOFF = Backoff(initial=1.0, max=10.0)
+"""What fails is local, or one's own cluster: worth looking at often."""
+
+
+class Courier:
+    """One for each identity and sink."""
+
+    def __init__(self, identity: str, sink: Sink, *, store: Store, clock: Clock, random: Random, tally: Tally) -> None:
+        self._key = Key(identity)
+        self._sink = sink
+        self._store = store
+        self._clock = clock
+        self._random = random
+        self._tally = tally
+        self._log = log.bind(identity=identity, sink=sink.name)
+
+    async def carry(self) -> None:
+        """For ever."""
+        look_at = self._clock.now()
+        while (record := self._store.record(self._key)) is not None:
+            landing = record.landings.get(self._sink.name)
+            news = record.news
+            if record.grant is None or (landing and landing.generation >= record.grant.generation and self._clock.now() < look_at):
+                far = self._clock.now() + timedelta(hours=1)
+                await wait_until(self._clock, look_at if record.grant else far, news)
+                continue
+            error = await self._visit(record.grant, landing)
+            now = self._clock.now()
+            if error is None:
+                look_at = now + timedelta(seconds=LOOK_EVERY)
+                continue
+            look_at = now + timedelta(seconds=self._delay(error))
+            await self._rest(look_at, record.grant.generation)
+
+    async def _visit(self, grant: Grant, landing: Landing | None) -> RefreshError | None:
+        """Delivers what is newer, or looks after what was delivered."""
+        found: Delivery | None = landing.delivery if landing else None
+        carried = landing.generation if landing else 0
+        error: RefreshError | None = None
+        wrote = False
+        try:
+            async with asyncio.timeout(PATIENCE):
+                if carried >= grant.generation:
+                    found = await self._sink.read()
+                    if not _is(found, grant):
+                        self._log.warning("delivery.lost", generation=carried)
+                if carried < grant.generation or not _is(found, grant):
+                    wrote = True
+                    await self._sink.write(grant)
+                    carried, found = grant.generation, await self._sink.read()
+                    self._confirm(found, grant)
+        except TimeoutError:
+            error = Unavailable(f"{self._key.identity}: {self._sink.name} has not answered for {PATIENCE:g} s", remedy="look at the volume")
+        except RefreshError as caught:
+            error = caught
+        except Exception as caught:  # noqa: BLE001  # the other of the two places where a bug is kept to its identity
+            error = Defect(
+                f"{self._key.identity}: {type(caught).__name__} in sink {self._sink.name}",
+                remedy="this is a bug in the agent: please report it with the log",
+            )
+            self._log.error("delivery.defect", error=type(caught).__name__, frames=frames(caught))  # the message may hold a secret
+        if error:
+            carried = min(carried, grant.generation - 1) if wrote else carried
+            found = await self._look(found)
+        if wrote:
+            self._tally.writes[self._sink.name, error.reaction if error else "success"] += 1
+        self._say(landing, error, wrote, grant)
+        self._store.landed(self._key, self._sink.name, self._clock.now(), generation=carried, delivery=found, error=error)
+        return error
+
+    def _confirm(self, found: Delivery | None, grant: Grant) -> None:
+        if not _is(found, grant):
+            raise Unavailable(
+                f"{self._key.identity}: {self._sink.name} does not hold what was just written", remedy="does somebody else write there?"
+            )
+
+    async def _look(self, before: Delivery | None) -> Delivery | None:
+        """What a workload finds there after a failure; what was known, where the place does not even answer."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self._sink.read()
+        except (NotReady, Unavailable, TimeoutError):
+            return before
+        except Exception:  # noqa: BLE001  # said already, by the failure itself
+            return None
+
+    async def _rest(self, until: datetime, generation: int) -> None:
+        """Until the next try, or until there is something newer to carry."""
+        while (record := self._store.record(self._key)) and self._clock.now() < until:
+            if record.grant and record.grant.generation > generation:
+                return
+            await wait_until(self._clock, until, record.news)
+
+    def _delay(self, error: RefreshError) -> float:
+        record = self._store.record(self._key)
+        landing = record.landings.get(self._sink.name) if record else None
+        count = landing.failure.count if landing and landing.failure else 1
+        return retry_delay(error.reaction, count, BACKOFF, self._random, retry_after=getattr(error, "retry_after", None))
+
+    def _say(self, landing: Landing | None, error: RefreshError | None, wrote: bool, grant: Grant) -> None:  # noqa: FBT001
+        before = landing.failure if landing else None
+        if error is None:
+            if before:
+                self._log.info("delivery.recovered", failures=before.count, generation=grant.generation)
+            elif wrote:
+                self._log.info("grant.delivered", generation=grant.generation)
+        elif before is None or (before.reaction, before.message) != (error.reaction, error.message):
+            self._log.error("delivery.failed", result=error.reaction, error=error.message, remedy=error.remedy)
+
+
+def _is(found: Delivery | None, grant: Grant) -> bool:
+    """Whether what was found carries the grant: by its times, for after a restart the sink does not know its number."""
+    if found is None or found.generation not in {0, grant.generation}:
+        return False
+    token = grant.token and grant.token.expires_at
+    return (found.token_expires_at, found.credential_expires_at) == (token, grant.credential.expires_at)

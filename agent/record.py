@@ -1,0 +1,110 @@
+"""What is known of one identity at one moment, and how that stands. The store keeps these; everybody may read them."""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from agent.model import Delivery, Grant, Key
+from agent.schedule import Policy, Span, State, state_of, worst
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What the configuration says of an identity, as far as readers need it."""
+
+    name: str
+    digest: str
+    source: str
+    """Its type, as are the next two."""
+    provider: str
+    sinks: tuple[str, ...]
+    """Names of its sinks."""
+    required: bool = True
+    dialects: tuple[str, ...] = ()
+    token_policy: Policy = Policy()
+    credential_policy: Policy = Policy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What went wrong last, and how often in a row."""
+
+    reaction: str
+    message: str
+    remedy: str
+    at: datetime
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """How one sink stands, from its last read-back."""
+
+    checked_at: datetime
+    generation: int = 0
+    """Of the newest grant that arrived there."""
+    delivery: Delivery | None = None
+    failure: Failure | None = None
+
+
+@dataclass(slots=True)
+class Record:
+    """What the store knows under one key."""
+
+    key: Key
+    grant: Grant | None = None
+    due: datetime | None = None
+    """When the keeper will act next."""
+    failure: Failure | None = None
+    note: str = ""
+    """Something an operator should know that is no failure."""
+    landings: dict[str, Landing] = field(default_factory=dict)
+    used_at: datetime | None = None
+    renewed_at: datetime | None = None
+    attempts: int = 0
+    asked: set[str] = field(default_factory=set)
+    """Why the keeper was woken: renew, changed, wanted."""
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set, and replaced, whenever the record changes."""
+
+
+def token_span(grant: Grant) -> Span | None:
+    """The life of the grant's token, if it has one."""
+    return Span(grant.token.issued_at, grant.token.expires_at) if grant.token else None
+
+
+def credential_span(grant: Grant) -> Span | None:
+    """The life of the grant's credential, if that has a clock of its own."""
+    issued, expires = grant.credential.issued_at, grant.credential.expires_at
+    return Span(issued, expires) if issued and expires else None
+
+
+def serving_span(grant: Grant) -> Span | None:
+    """The life of what is handed out: the credential's, or the token's where nothing was exchanged."""
+    return credential_span(grant) or token_span(grant)
+
+
+def held_state(grant: Grant, profile: Profile, now: datetime) -> State:
+    """How what is held stands."""
+    return _worst_of(token_span(grant), credential_span(grant), profile, now)
+
+
+def landing_state(record: Record, sink: str, profile: Profile, now: datetime) -> State:
+    """How what lies in a sink stands."""
+    landing = record.landings.get(sink)
+    found = landing.delivery if landing else None
+    if found is None:
+        return State.MISSING
+    token = Span(found.token_issued_at, found.token_expires_at) if found.token_issued_at and found.token_expires_at else None
+    credential = (
+        Span(found.credential_issued_at, found.credential_expires_at)
+        if found.credential_issued_at and found.credential_expires_at
+        else None
+    )
+    return _worst_of(token, credential, profile, now)
+
+
+def _worst_of(token: Span | None, credential: Span | None, profile: Profile, now: datetime) -> State:
+    spans = [(token, profile.token_policy), (credential, profile.credential_policy)]
+    return worst([state_of(span, policy, now) for span, policy in spans if span])

@@ -1,0 +1,204 @@
+"""The waist: what each identity holds and how it was delivered. Keepers and couriers write it; everybody may read it.
+
+Nothing here touches a network or a disk. All methods run on the event loop, so no lock is needed.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from agent.errors import NotReady, RefreshError, Rejected
+from agent.model import Delivery, Grant, Key
+from agent.record import Failure, Landing, Profile, Record, held_state, landing_state, serving_span
+from agent.schedule import State, worst
+
+VARIANTS = 16
+"""The most run-time variants an identity may have at a time."""
+RENEW_EVERY = timedelta(seconds=10)
+"""A person may have one identity renewed no more often."""
+
+
+class Store:
+    """One for the process."""
+
+    def __init__(self) -> None:
+        self._profiles: dict[str, Profile] = {}
+        self._records: dict[Key, Record] = {}
+        self._news = asyncio.Event()
+        self.newcomers: asyncio.Queue[Key] = asyncio.Queue()
+        """Run-time variants that want a keeper."""
+
+    # what there is
+
+    def profiles(self) -> Iterable[Profile]:
+        """Every identity of the configuration."""
+        return self._profiles.values()
+
+    def profile(self, name: str) -> Profile | None:
+        """One of them, or None."""
+        return self._profiles.get(name)
+
+    def record(self, key: Key) -> Record | None:
+        """What is known under the key, or None."""
+        return self._records.get(key)
+
+    def records(self, name: str) -> Iterator[Record]:
+        """An identity's records: its own, then its variants'."""
+        return (record for key, record in list(self._records.items()) if key.identity == name)
+
+    # who belongs
+
+    def enrol(self, profile: Profile) -> Record:
+        """Takes up an identity, or its changed settings; what it holds stays until something newer is granted."""
+        self._profiles[profile.name] = profile
+        record = self._records.setdefault(Key(profile.name), Record(Key(profile.name)))
+        record.landings = {sink: landing for sink, landing in record.landings.items() if sink in profile.sinks}
+        self._tell(record)
+        return record
+
+    def forget(self, name: str) -> None:
+        """The identity is gone: whatever it held can no longer be had here."""
+        self._profiles.pop(name, None)
+        for record in list(self.records(name)):
+            self.drop(record.key)
+
+    def drop(self, key: Key) -> None:
+        """One record goes; whoever waits on it is told."""
+        record = self._records.pop(key, None)
+        if record:
+            record.grant = None
+            self._tell(record)
+
+    # what keepers and couriers say
+
+    def granted(self, grant: Grant) -> Grant:
+        """Remembers a newer grant, numbers it, and tells everybody who follows. The record must exist."""
+        record = self._records[grant.key]
+        numbered = replace(grant, generation=(record.grant.generation if record.grant else 0) + 1)
+        record.grant = numbered
+        self._tell(record)
+        return numbered
+
+    def attempted(self, key: Key, error: RefreshError | None, now: datetime) -> None:
+        """One attempt of the keeper has ended, well or not."""
+        record = self._records[key]
+        record.attempts += 1
+        record.failure = _failure(error, now, record.failure) if error else None
+        self._tell(record)
+
+    def scheduled(self, key: Key, due: datetime) -> None:
+        """When the keeper will act next."""
+        self._records[key].due = due
+
+    def landed(
+        self, key: Key, sink: str, now: datetime, *, generation: int, delivery: Delivery | None, error: RefreshError | None = None
+    ) -> None:
+        """What a courier found in its sink."""
+        record = self._records.get(key)
+        if record is None:
+            return
+        before = record.landings.get(sink)
+        failure = _failure(error, now, before.failure if before else None) if error else None
+        record.landings[sink] = Landing(checked_at=now, generation=generation, delivery=delivery, failure=failure)
+        self._tell(record)
+
+    # what readers ask
+
+    def newest(self, key: Key) -> Grant | None:
+        """What the key holds, expired or not; None where it holds nothing."""
+        record = self._records.get(key)
+        return record.grant if record else None
+
+    def usable(self, key: Key, now: datetime) -> Grant | None:
+        """What the key holds, if it still works."""
+        grant = self.newest(key)
+        span = grant and serving_span(grant)
+        return grant if span and span.expires_at > now else None
+
+    async def want(self, key: Key, now: datetime, patience: float) -> Grant:
+        """A grant that works: the one at hand, or the one that arrives within `patience` seconds.
+
+        Asking wakes the keeper, except from its back-off: a herd cannot make a storm. Raises NotReady with why
+        there is none, Rejected for an identity that does not exist or one variant too many.
+        """
+        record = self._records.get(key) or self._welcome(key)
+        record.used_at = now
+        if grant := self.usable(key, now):
+            return grant
+        if record.failure is None:
+            self._ask(record, "wanted")
+        try:
+            async with asyncio.timeout(patience):
+                while self._records.get(key) is record:
+                    await record.news.wait()
+                    if record.grant and (span := serving_span(record.grant)) and span.expires_at > now:
+                        return record.grant
+        except TimeoutError:
+            pass
+        why = record.failure.message if record.failure else "its first credential is on the way"
+        raise NotReady(f"{key.identity}: nothing to hand out yet: {why}")
+
+    def renew(self, name: str, now: datetime) -> bool:
+        """Asks for a refresh now, of the identity and its variants; False where one was asked for too recently."""
+        records = list(self.records(name))
+        if any(record.renewed_at and timedelta(0) <= now - record.renewed_at < RENEW_EVERY for record in records):
+            return False
+        for record in records:
+            record.renewed_at = now
+            self._ask(record, "renew")
+        return True
+
+    def nudge(self, key: Key) -> None:
+        """The source may have something newer."""
+        if record := self._records.get(key):
+            self._ask(record, "changed")
+
+    async def change(self) -> None:
+        """Returns at the next change of anything."""
+        await self._news.wait()
+
+    # how it stands
+
+    def state(self, name: str, now: datetime) -> State:
+        """The worst over {token, credential} and {held, each sink's last read-back}."""
+        profile, record = self._profiles[name], self._records[Key(name)]
+        if record.grant is None:
+            return State.MISSING
+        return worst([held_state(record.grant, profile, now), *(landing_state(record, sink, profile, now) for sink in profile.sinks)])
+
+    def delivered(self, name: str, now: datetime) -> bool:
+        """Whether the newest grant reached every sink, and nothing there or held has expired."""
+        profile, record = self._profiles[name], self._records[Key(name)]
+        if record.grant is None or self.state(name, now) in {State.MISSING, State.EXPIRED}:
+            return False
+        return all(sink in record.landings for sink in profile.sinks)
+
+    def ready(self, now: datetime) -> bool:
+        """Whether every required identity is delivered."""
+        return all(self.delivered(profile.name, now) for profile in self._profiles.values() if profile.required)
+
+    # inside
+
+    def _welcome(self, key: Key) -> Record:
+        if key.identity not in self._profiles:
+            raise Rejected(f"there is no identity {key.identity}")
+        if sum(1 for _ in self.records(key.identity)) > VARIANTS:
+            raise Rejected(f"{key.identity}: more than {VARIANTS} variants at a time", remedy="ask for fewer different scopes or resources")
+        record = self._records[key] = Record(key)
+        self.newcomers.put_nowait(key)
+        return record
+
+    def _ask(self, record: Record, reason: str) -> None:
+        record.asked.add(reason)
+        record.wake.set()
+
+    def _tell(self, record: Record) -> None:
+        record.news.set()
+        record.news = asyncio.Event()
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+def _failure(error: RefreshError, now: datetime, before: Failure | None) -> Failure:
+    return Failure(reaction=error.reaction, message=error.message, remedy=error.remedy, at=now, count=before.count + 1 if before else 1)
