@@ -1,10 +1,23 @@
 """Identity tokens from the agent's own issuer (`issuer:` in the configuration), for trust domains without one."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any
+from uuid import uuid4
 
 import msgspec
 
+from agent.claims import read_token
+from agent.errors import NotReady, Rejected
+from agent.model import IdentityToken
 from agent.settings import Duration, Settings
+from agent.toolbox import Toolbox
+
+RESERVED_CLAIMS = frozenset({"iss", "sub", "aud", "exp", "nbf", "iat", "jti", "kubernetes.io"})
+"""What `claims` may not set: the registered ones (RFC 7519, section 4.1), and the one by which an API server's tokens are known."""
+
+BACKDATED = 10
+"""Seconds by which `nbf` lies before `iat`, for verifiers whose clock is behind and that allow nothing for it; SPIRE does the same."""
 
 
 class IssuerSettings(Settings, tag="issuer", tag_field="type"):
@@ -13,3 +26,43 @@ class IssuerSettings(Settings, tag="issuer", tag_field="type"):
     subject: Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$")]
     lifetime: Duration = Duration(3600)
     claims: dict[str, Any] = {}
+
+
+class IssuerSource:
+    """Signs a token whenever it is asked to."""
+
+    def __init__(self, settings: IssuerSettings, identity: str, toolbox: Toolbox) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._toolbox = toolbox
+
+    async def fetch(self, audiences: Sequence[str]) -> IdentityToken:
+        """A new token. `aud` is always a list, also of one: some verifiers take no string, all take a list."""
+        issuer = self._toolbox.issuer
+        if issuer is None:
+            raise NotReady(f"{self._identity}: there is no issuer", remedy="add an issuer block to the configuration")
+        now = self._toolbox.clock.now()
+        issued_at = int(now.timestamp())
+        claims = {
+            **self._settings.claims,
+            "iss": issuer.url,
+            "sub": self._settings.subject,
+            "aud": list(audiences),
+            "iat": issued_at,
+            "nbf": issued_at - BACKDATED,
+            "exp": issued_at + self._settings.lifetime.seconds,
+            "jti": str(uuid4()),
+        }
+        try:
+            text = issuer.keyring.sign(claims)
+        except NotReady as error:
+            raise NotReady(f"{self._identity}: {error.message}", remedy=error.remedy) from None
+        except Rejected as error:
+            raise Rejected(f"{self._identity}: {error.message}", remedy=error.remedy) from None
+        except (TypeError, ValueError) as error:
+            raise Rejected(f"{self._identity}: source.claims cannot be written as JSON: {error}", remedy="put dates in quotes") from None
+        return read_token(text, whose=self._identity, now=now)
+
+    async def changed(self) -> None:
+        """Never returns: only the clock makes a token old."""
+        await asyncio.Event().wait()
