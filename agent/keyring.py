@@ -5,7 +5,7 @@ The rules are in `rotation.py`, the files in `keystore.py`, the cryptography in 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Never, Self
@@ -14,12 +14,15 @@ import structlog
 
 from agent import keys, rotation
 from agent.clock import STEP, Clock
-from agent.errors import NotReady, Rejected
+from agent.errors import ConfigError, NotReady, Rejected
 from agent.keystore import KeyStore
 from agent.offload import in_thread
 from agent.rotation import CACHE, Rhythm, Term
 
 log = structlog.get_logger()
+
+GLANCES = 3
+"""Looks at a state directory that another process is changing."""
 
 Held = tuple[Term, keys.SigningKey]
 
@@ -114,7 +117,8 @@ class Keyring:
     @property
     def complete_until(self) -> datetime:
         """Until when a copy of the key set, taken now, knows every key that signs."""
-        return rotation.next_turn(self._terms, self._rhythm)
+        soonest = self._clock.now() + timedelta(seconds=self._rhythm.publish_before)
+        return max(rotation.next_turn(self._terms, self._rhythm), soonest)
 
     async def rotate(self) -> None:
         """Does what is due: drops what is spent, publishes what is next. Raises OSError, keeping what it had."""
@@ -158,6 +162,11 @@ class Keyring:
     def _load(self, *, shared: bool) -> list[Held]:
         self._store.open(shared=shared)
         try:
+            for _ in range(GLANCES - 1 if shared else 0):
+                try:
+                    return self._store.load()
+                except ConfigError:
+                    continue  # its owner may have dropped a key between index and PEM: the index is another by now
             return self._store.load()
         except BaseException:
             self._store.close()

@@ -1,0 +1,131 @@
+"""The issuer's two public documents, by which clouds verify its tokens: served here, or exported for static hosting.
+
+OpenID Connect Discovery 1.0, sections 3 and 4, of which token verifiers need no more than Gardener's issuer gives
+(gardener-discovery-server: the same fields, the same answers to a wrong path or method).
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from agent.clock import Clock
+from agent.config import IssuerBlock
+from agent.errors import ConfigError
+from agent.keyring import Keyring
+from agent.offload import in_thread
+
+CONFIGURATION = "/.well-known/openid-configuration"
+JWKS = "/jwks"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What lies in the directory now."""
+
+    files: tuple[Path, ...]
+    complete_until: datetime
+    """Export again before then: a key that is not in these files may sign from that moment on."""
+
+
+def keyring_of(block: IssuerBlock, clock: Clock) -> Keyring:
+    """The keyring that this configuration describes, not open yet."""
+    return Keyring(
+        Path(block.state),
+        block.algorithm,
+        every=block.rotation.every.seconds,
+        publish_before=block.rotation.publish_before.seconds,
+        longest_lifetime=block.lifetime.max.seconds,
+        clock=clock,
+    )
+
+
+def documents(url: str, keyring: Keyring) -> Mapping[str, Callable[[], dict[str, Any]]]:
+    """Each document by its path below the issuer's URL; the keys first, because the other speaks of them."""
+
+    def configuration() -> dict[str, Any]:
+        return {
+            "issuer": url,
+            "jwks_uri": url.rstrip("/") + JWKS,
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": keyring.algorithms(),
+            "claims_supported": ["iss", "sub", "aud", "exp", "nbf", "iat", "jti"],
+        }
+
+    return {JWKS: keyring.public_keys, CONFIGURATION: configuration}
+
+
+def application(url: str, keyring: Keyring) -> web.Application:
+    """Answers GET and HEAD for the two documents, below the path of the issuer's URL and at the root.
+
+    Both, because a proxy in front may strip the path or keep it.
+    """
+    prefix = urlsplit(url).path.rstrip("/")
+    at_root = documents(url, keyring)
+    known = {**at_root, **{prefix + path: document for path, document in at_root.items()}}
+
+    async def answer(request: web.Request) -> web.Response:
+        document = known.get(request.rel_url.raw_path)
+        if document is None:
+            return _answer(404, {"code": 404, "message": "not found"})
+        if request.method not in {"GET", "HEAD"}:
+            return _answer(405, {"code": 405, "message": "method not allowed"}, Allow="GET, HEAD")
+        if not keyring.public_keys()["keys"]:
+            return _answer(503, {"code": 503, "message": "no key yet"}, **{"Retry-After": "1", "Cache-Control": "no-store"})
+        return _answer(200, document(), **{"Cache-Control": f"public, max-age={keyring.max_age}"})
+
+    served = web.Application()
+    served.router.add_route("*", "/{path:.*}", answer)
+    return served
+
+
+async def export(block: IssuerBlock, directory: Path, clock: Clock) -> Exported:
+    """Writes the documents below `directory`, each whole or not at all, readable by everybody.
+
+    Beside a running agent it writes what that agent publishes. Where none runs, it also makes the next key, so that
+    the copy stays complete for a whole rotation. Raises ConfigError where state or directory cannot be used.
+    """
+    keyring = keyring_of(block, clock)
+    await keyring.open(shared=True)
+    try:
+        if not keyring.public_keys()["keys"]:
+            raise ConfigError(f"issuer.state: there is no key in {block.state}", remedy="the disk may be full: see the log")
+        rendered = {
+            directory / path[1:]: json.dumps(document(), indent=1) + "\n" for path, document in documents(block.url.text, keyring).items()
+        }
+        complete_until = keyring.complete_until
+    finally:
+        keyring.close()
+    try:
+        await in_thread("issuer export", lambda: _write(rendered))
+    except OSError as error:
+        raise ConfigError(f"cannot write to {directory}: {error.strerror}", remedy="name a directory this user may write") from error
+    return Exported(files=tuple(rendered), complete_until=complete_until)
+
+
+def _answer(status: int, document: Mapping[str, Any], **headers: str) -> web.Response:
+    return web.json_response(document, status=status, headers={"X-Content-Type-Options": "nosniff", **headers})
+
+
+def _write(rendered: Mapping[Path, str]) -> None:
+    for path, text in rendered.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+                file.flush()
+                os.fchmod(descriptor, 0o644)
+                os.fsync(descriptor)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
