@@ -1,0 +1,182 @@
+"""One directory that the agent writes to: found or made without following anybody's link, held by a descriptor, locked.
+
+In an emptyDir any uid may rename what it likes, so the path proves nothing: what counts is the inode that was opened,
+and whether the path still leads to it. The lock is an flock on the directory itself, so nothing is left behind.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+from collections import deque
+
+from agent.atomic import DIRECTORY_FLAGS
+from agent.errors import Rejected
+
+LINKS = 40
+"""Links on the way to a directory, at most; as many as Linux follows."""
+UNLOCKABLE = frozenset({errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
+"""What file systems without flock on directories answer; NFS wants a descriptor open for writing, which no directory can have."""
+
+
+class Place:
+    """A directory by its path. `fd` is -1 while it is not held."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.fd = -1
+        self.made = False
+        """Whether it was made here."""
+        self.parent_setgid = False
+        """Whether what is made beside it inherits the group, as under an fsGroup."""
+        self.lockable = True
+
+    def intact(self) -> bool:
+        """Whether the path still leads to the directory that is held."""
+        try:
+            seen, held = os.lstat(self.path), os.fstat(self.fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return (seen.st_dev, seen.st_ino) == (held.st_dev, held.st_ino)
+
+    def open(self, *, create: bool, tolerated: int = -1) -> bool:
+        """Holds and locks it; False where it is missing and not to be made.
+
+        `tolerated`: an owner that is as good as the agent itself. Raises Rejected for what no agent should write to,
+        BlockingIOError where another writer holds the lock, other OSErrors as they come.
+        """
+        parent, name = self._parent(create=create)
+        if parent == -1:
+            return False
+        try:
+            self.parent_setgid = bool(os.fstat(parent).st_mode & stat.S_ISGID)
+            fd = self._enter(parent, name, create=create)
+        finally:
+            os.close(parent)
+        if fd == -1:
+            return False
+        try:
+            self._vet(os.fstat(fd), tolerated)
+            self._lock(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        self.fd = fd
+        return True
+
+    def release(self) -> None:
+        """Lets go of descriptor and lock."""
+        if self.fd != -1:
+            os.close(self.fd)
+        self.fd, self.made = -1, False
+
+    def set_aside(self, name: str) -> None:
+        """Renames what lies at the path, whatever it is, to another name beside it."""
+        parent, current = self._parent(create=False)
+        if parent != -1:
+            try:
+                os.rename(current, name, src_dir_fd=parent, dst_dir_fd=parent)
+            finally:
+                os.close(parent)
+
+    def remove(self) -> None:
+        """Removes the directory, if it is empty and still the one that is held."""
+        if self.intact():
+            try:
+                os.rmdir(self.path)
+            except OSError as error:
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS}:
+                    raise
+
+    def _parent(self, *, create: bool) -> tuple[int, str]:
+        """A descriptor of the parent directory (-1 where it is missing) and the name within it."""
+        names = deque(part for part in self.path.split("/") if part)
+        if not names:
+            raise Rejected("the root directory is no place for an identity's files", remedy="name a directory of its own")
+        fd, seen, links = os.open("/", DIRECTORY_FLAGS), "/", 0
+        try:
+            while True:
+                name = names.popleft()
+                if name.startswith(".."):
+                    reason = f"{self.path} lies below {name}, inside another volume's generations"
+                    raise Rejected(reason, remedy="name a directory outside it")
+                if not names:
+                    return fd, name
+                following = _trusted_link(fd, name)
+                if following is not None:
+                    links += 1
+                    if links > LINKS:
+                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self.path)
+                    whole = os.path.normpath(os.path.join(seen, following))  # noqa: PTH118
+                    names.extendleft(reversed([part for part in whole.split("/") if part]))
+                    child, seen = os.open("/", DIRECTORY_FLAGS), "/"
+                else:
+                    child = _child(fd, name, create=create)
+                    seen = f"{seen.rstrip('/')}/{name}"
+                os.close(fd)
+                fd = child
+                if fd == -1:
+                    return -1, ""
+        except BaseException:
+            if fd != -1:
+                os.close(fd)
+            raise
+
+    def _enter(self, parent: int, name: str, *, create: bool) -> int:
+        for _ in range(3):
+            try:
+                return os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
+            except FileNotFoundError:
+                if not create:
+                    return -1
+            try:
+                os.mkdir(name, 0o700, dir_fd=parent)
+                self.made = True
+            except FileExistsError:
+                pass
+        raise FileNotFoundError(errno.ENOENT, "somebody keeps taking it away", self.path)
+
+    def _vet(self, found: os.stat_result, tolerated: int) -> None:
+        if found.st_uid not in {os.geteuid(), 0, tolerated}:
+            reason = f"{self.path} belongs to uid {found.st_uid}, who could replace whatever the agent writes there"
+            raise Rejected(reason, remedy=f"remove it and let the agent make it, or chown it to uid {os.geteuid()}")
+
+    def _lock(self, fd: int) -> None:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in UNLOCKABLE:
+                raise
+            self.lockable = False
+
+
+def _trusted_link(parent: int, name: str) -> str | None:
+    """Where a link on the way leads; None where it is no link. Raises Rejected where a stranger could have put it there."""
+    try:
+        target = os.readlink(name, dir_fd=parent)
+    except OSError:
+        return None
+    above, link = os.fstat(parent), os.stat(name, dir_fd=parent, follow_symlinks=False)
+    mine = {0, os.geteuid()}
+    open_to_others = above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX
+    if link.st_uid not in mine or above.st_uid not in mine or open_to_others:
+        raise Rejected(f"the link {name!r} on the way may be somebody else's", remedy="write the directory without symbolic links")
+    return target
+
+
+def _child(parent: int, name: str, *, create: bool) -> int:
+    """A descriptor of a directory on the way, made if need be; -1 where it is missing and not to be made.
+
+    Made ones are 0755 whatever the umask (they hold names, not secrets, and readers have to pass) and keep an inherited setgid.
+    """
+    try:
+        return os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
+    except FileNotFoundError:
+        if not create:
+            return -1
+    os.mkdir(name, 0o755, dir_fd=parent)
+    fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
+    mode = os.fstat(fd).st_mode
+    if mode & 0o777 != 0o755:
+        os.chmod(fd, 0o755 | mode & stat.S_ISGID)
+    return fd
