@@ -11,6 +11,8 @@ RETRY_AFTER_CAP = 600.0
 """Seconds: the longest that somebody's Retry-After is obeyed."""
 NOT_READY_CAP = 10.0
 """Seconds between tries of something that is expected to pass by itself."""
+MARGIN_SHARE = 0.75
+"""Of a lifetime: a margin beyond it leaves too little to live on."""
 
 
 class State(StrEnum):
@@ -69,7 +71,7 @@ class Backoff:
 
 def granted_margin(span: Span, policy: Policy) -> float:
     """Seconds: the margin, or a quarter of the lifetime where a short grant would be eaten by it."""
-    return policy.margin if policy.margin <= 0.75 * span.lifetime else 0.25 * span.lifetime
+    return policy.margin if policy.margin <= MARGIN_SHARE * span.lifetime else (1 - MARGIN_SHARE) * span.lifetime
 
 
 def refresh_due(span: Span, policy: Policy, fraction: float = 0.0) -> datetime:
