@@ -2,6 +2,8 @@
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
+# PYTHONWARNINGS: setuptools explains at length that an editable installation is editable.
+INSTALL := PYTHONWARNINGS=ignore $(PIP) install --no-deps --no-build-isolation --editable .
 # Tests see this and nothing else of who runs them: no cloud's variables, no proxy.
 CLEAN := env -i PATH="$$PATH" HOME="$$HOME" LANG=C.UTF-8 CI="$$CI"
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --build-deps-for editable \
@@ -55,14 +57,15 @@ clean: ## everything that is not in git but the agent's own files in run/
 .venv/dev: requirements-dev.lock pyproject.toml | .venv/bin/python
 	@echo 'installing what tests and checks need into .venv (a minute or two, once)'
 	@$(PIP) install --require-hashes -r requirements-dev.lock
-	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(INSTALL)
 	@touch .venv/run $@
 
 .venv/run: requirements.lock pyproject.toml | .venv/bin/python
 	@echo 'installing what the agent needs into .venv (once)'
 	@$(PIP) install --require-hashes -r requirements.lock
-	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(INSTALL)
 	@touch $@
 
 .venv/bin/python:
+	@python3 -c 'import sys; sys.exit("Python 3.11 or newer is needed" if sys.version_info < (3, 11) else 0)'
 	@python3 -m venv .venv
