@@ -11,6 +11,7 @@ from agent.tally import Tally
 if TYPE_CHECKING:
     import aiohttp
 
+    from agent.aws.clients import AwsClients
     from agent.keyring import Keyring
 
 
@@ -34,3 +35,5 @@ class Toolbox:
     """The shared client session, made on first use; it follows no redirect unless a call says so, so say
     `allow_redirects=False` in each."""
     issuer: Issuer | None = None
+    aws: "AwsClients | None" = None
+    """Made with `AwsClients(http)` and closed by who makes the toolbox; it loads nothing before it is asked."""
