@@ -6,13 +6,11 @@ refused here or read as text, and nothing in it can make the agent slow, hang or
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-Place = tuple[str | int, ...]
-"""Where in the configuration: keys and indices from the top."""
+from agent.fault import Fault, Place
 
 DEEPEST = 64
 """Levels of nesting. libyaml's composer recurses in C and dies of the stack where nobody can catch it."""
@@ -26,19 +24,8 @@ MERGE = "tag:yaml.org,2002:merge"
 LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Something wrong, for a person."""
-
-    line: int
-    """From 1; 0 where it is no line's fault."""
-    path: str
-    """Such as `identities[0].source.lifetime`; empty for the whole file."""
-    message: str
-
-
 class Broken(Exception):  # noqa: N818  # says what the text is
-    """The text is no usable YAML; holds every fault found."""
+    """The text cannot be made into data; holds every fault found."""
 
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__("\n".join(fault.message for fault in faults))
@@ -54,19 +41,13 @@ class _Loader(LOADER):  # type: ignore[misc, valid-type]  # which of the two dep
     }
 
 
-def show(place: Place) -> str:
-    """`("identities", 0, "name")` as `identities[0].name`."""
-    text = ""
-    for step in place:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
-    return text
-
-
 class Document:
     """Plain data and the lines it came from."""
 
-    def __init__(self, data: Any, root: yaml.Node | None) -> None:
+    def __init__(self, data: Any, root: yaml.Node | None, faults: list[Fault]) -> None:
         self.data = data
+        self.faults = faults
+        """What YAML allows and a configuration does not, though the data could be made."""
         self._root = root
 
     def line(self, place: Place) -> int:
@@ -80,7 +61,7 @@ class Document:
 
     def fault(self, place: Place, message: str) -> Fault:
         """A fault at this place."""
-        return Fault(self.line(place), show(place), message)
+        return Fault(self.line(place), place, message)
 
     def _find(self, place: Place) -> tuple[int, yaml.Node | None]:
         node, line = self._root, 1
@@ -107,9 +88,12 @@ def parse(text: str) -> Document:
         try:
             root = loader.get_single_node()
             if root is None:
-                return Document({}, None)
-            _Inspection(loader).run(root)
-            return Document(loader.construct_document(root), root)
+                return Document({}, None, [])
+            faults = _Inspection(loader).run(root)
+            try:
+                return Document(loader.construct_document(root), root, faults)
+            except (ValueError, KeyError, TypeError, ArithmeticError, yaml.YAMLError) as error:
+                raise Broken(faults or [_syntax(error, text)]) from None
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
@@ -121,10 +105,11 @@ def _measure(text: str) -> None:
     for event in yaml.parse(text, _Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
-            raise Broken([Fault(event.start_mark.line + 1, "", f"nested too deeply: at most {DEEPEST} levels are allowed")])
+            line = event.start_mark.line + 1 if event.start_mark else 0
+            raise Broken([Fault(line, (), f"nested too deeply: at most {DEEPEST} levels are allowed")])
 
 
-def _syntax(error: yaml.YAMLError, text: str) -> Fault:
+def _syntax(error: Exception, text: str) -> Fault:
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark else text.count("\n", 0, getattr(error, "position", 0)) + 1
     problem = getattr(error, "problem", None) or "it holds characters that YAML does not allow"
@@ -139,7 +124,7 @@ def _syntax(error: yaml.YAMLError, text: str) -> Fault:
         problem = "a colon where no key can be: check the indentation, or quote the text"
     elif "expected" in problem:
         problem += ": check the indentation, colons and brackets here and in the line above"
-    return Fault(line, "", f"not YAML: {problem}")
+    return Fault(line, (), f"not YAML: {problem}")
 
 
 class _Inspection:
@@ -150,11 +135,10 @@ class _Inspection:
         self._extents: dict[int, tuple[int, int]] = {}
         self._faults: list[Fault] = []
 
-    def run(self, root: yaml.Node) -> None:
-        """Raises Broken."""
+    def run(self, root: yaml.Node) -> list[Fault]:
+        """Every fault that leaves the rest readable. Raises Broken for what does not."""
         self._extent(root, (), ())
-        if self._faults:
-            raise Broken(self._faults)
+        return self._faults
 
     def _extent(self, node: yaml.Node, place: Place, around: tuple[int, ...]) -> tuple[int, int]:
         """How many values and levels the node stands for. Each node is looked at once, however many aliases it has."""
@@ -162,9 +146,9 @@ class _Inspection:
             return self._extents[id(node)]
         line = node.start_mark.line + 1
         if id(node) in around:
-            raise Broken([Fault(line, show(place), "an alias that contains itself")])
+            raise Broken([Fault(line, place, "an alias that contains itself")])
         if node.tag not in PLAIN:
-            self._faults.append(Fault(line, show(place), f"the YAML tag {node.tag[:60]!r} means nothing here: write plain values"))
+            self._faults.append(Fault(line, place, f"the YAML tag {node.tag[:60]!r} means nothing here: write plain values"))
         if isinstance(node, yaml.ScalarNode):
             self._scalar(node, place)
         size, levels = 1, 1
@@ -173,7 +157,7 @@ class _Inspection:
             size, levels = size + more, max(levels, deeper + 1)
         if size > LARGEST or levels + len(around) > DEEPEST:
             allowed = f"at most {LARGEST} values in {DEEPEST} levels, each alias counted as what it stands for"
-            raise Broken([Fault(line, show(place), f"too large: {allowed}")])
+            raise Broken([Fault(line, place, f"too large: {allowed}")])
         self._extents[id(node)] = size, levels
         return size, levels
 
@@ -188,11 +172,11 @@ class _Inspection:
                     yield place, value
                     continue
                 if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-                    self._faults.append(Fault(line, show(place), "a key must be text: put it in quotes"))
+                    self._faults.append(Fault(line, place, "a key must be text: put it in quotes"))
                     continue
                 below = (*place, key.value)
                 if key.value in lines:
-                    self._faults.append(Fault(line, show(below), f"given twice, first in line {lines[key.value]}: keep one"))
+                    self._faults.append(Fault(line, below, f"given twice, first in line {lines[key.value]}: keep one"))
                 lines.setdefault(key.value, line)
                 self._text(key, place)
                 yield below, value
@@ -204,14 +188,14 @@ class _Inspection:
             except (ValueError, KeyError, ArithmeticError):
                 value = math.nan
             if isinstance(value, float) and not math.isfinite(value):
-                self._faults.append(Fault(node.start_mark.line + 1, show(place), "not a number that can be used"))
+                self._faults.append(Fault(node.start_mark.line + 1, place, "not a number that can be used"))
             elif isinstance(value, int) and abs(value) >= 1 << 63:
-                self._faults.append(Fault(node.start_mark.line + 1, show(place), "the number is too large; quote it if it is text"))
+                self._faults.append(Fault(node.start_mark.line + 1, place, "the number is too large; quote it if it is text"))
         self._text(node, place)
 
     def _text(self, node: yaml.ScalarNode, place: Place) -> None:
         allowed = "\n\t\r" if FREE_TEXT & set(place) else ""
         if any(character not in allowed and (character < " " or "\x7f" <= character < "\xa0") for character in node.value):
             self._faults.append(
-                Fault(node.start_mark.line + 1, show(place), "a line break or control character in the text: write it in one line")
+                Fault(node.start_mark.line + 1, place, "a line break or control character in the text: write it in one line")
             )

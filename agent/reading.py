@@ -4,14 +4,15 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from agent.config import Config
-from agent.document import Broken, Document, Fault, parse
+from agent.document import Broken, parse
 from agent.errors import ConfigError
-from agent.rules import Finding, findings
+from agent.fault import Fault
+from agent.rules import findings, placed
 from agent.settings import convert
 
 LONGEST = 1 << 20
@@ -53,25 +54,30 @@ def check(path: Path, environ: Mapping[str, str]) -> Verdict:
     except Broken as broken:
         return Verdict(None, broken.faults, [])
     try:
-        config = convert(document.data, Config)
+        config = None if document.faults or not _typed(document.data) else convert(document.data, Config)
     except msgspec.ValidationError:
-        from agent.explain import explain  # noqa: PLC0415  # jsonschema: 9 MB, and only for those who err
+        config = None
+    if config is None:
+        from agent.explain import explain  # noqa: PLC0415  # jsonschema, only for those who err
 
-        faults, warnings = explain(document, environ)
-        return Verdict(None, faults, warnings)
-    found = list(findings(config, environ))
-    faults = sorted((place_fault(document, finding) for finding in found if not finding.warning), key=_order)
-    warnings = sorted((place_fault(document, finding) for finding in found if finding.warning), key=_order)
+        return Verdict(None, *explain(document, environ))
+    faults, warnings = placed(document, findings(config, environ))
     return Verdict(None if faults else config, faults, warnings)
 
 
-def place_fault(document: Document, finding: Finding) -> Fault:
-    """A rule's finding with its line."""
-    return document.fault(finding.place, finding.message)
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a configuration file."""
+    from agent.schema import schema  # noqa: PLC0415  # msgspec.inspect, for those who ask only
+
+    return schema()
 
 
-def _order(fault: Fault) -> tuple[int, str]:
-    return fault.line, fault.path
+def _typed(data: Any) -> bool:
+    """Whether every sink says its type. msgspec lets it pass unsaid as long as there is only one kind."""
+    try:
+        return all("type" in sink for identity in data.get("identities", []) for sink in identity.get("sinks", []))
+    except (AttributeError, TypeError):
+        return False
 
 
 def _text(path: Path) -> str:

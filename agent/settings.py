@@ -14,7 +14,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class _Block(msgspec.StructMeta):
+    """Tells type checkers what `Settings` hands down to its subclasses."""
+
+
+class Settings(msgspec.Struct, metaclass=_Block, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
     """A block of the configuration: unknown keys are refused, defaults stand here and nowhere else."""
 
 
@@ -129,10 +134,13 @@ class Url(Scalar):
     def parse(cls, text: str) -> Self:
         if not text.isascii() or not text.isprintable() or not re.fullmatch(cls.pattern, text, re.ASCII):
             raise ValueError(f"not a URL that can be used: write {cls.allowed}")
-        parts = urlsplit(text)
+        try:
+            parts = urlsplit(text)
+            _ = parts.port
+        except ValueError:  # whose text may hold a part of a password
+            raise ValueError(f"the URL's host or port is none: write {cls.allowed}") from None
         if not parts.hostname or "\\" in text or not re.fullmatch(r"[0-9a-z.:_-]+", parts.hostname):
             raise ValueError(f"the URL names no host: write {cls.allowed}")
-        _ = parts.port  # raises ValueError for a port that is none
         return cls(text)
 
     @property

@@ -1,0 +1,144 @@
+"""Why a configuration was refused: everything at once, each with its line.
+
+msgspec stops at the first thing wrong. So the same structs' JSON Schema names all that is wrong with the structure,
+that is taken out, and the rules run over what is left, except where they would conclude from what was taken out.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from agent import wording
+from agent.document import Document
+from agent.fault import Fault, Finding, Place, by_line
+from agent.remainder import Remainder
+from agent.rules import findings, placed
+from agent.schema import schema
+from agent.settings import Address, Duration, FileMode, Scalar, Url
+from agent.wording import nearest
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+
+__all__ = ["explain", "nearest"]
+
+SCALARS: dict[str, type[Scalar]] = {kind.__name__: kind for kind in (Address, Duration, FileMode, Url)}
+
+
+class Complaint(NamedTuple):
+    """Something wrong with the structure."""
+
+    place: Place
+    message: str
+    meant: Place | None = None
+    """What an unknown key was probably meant to be: nothing is concluded from its absence."""
+
+
+def explain(document: Document, environ: Mapping[str, str]) -> tuple[list[Fault], list[Fault]]:
+    """Faults and warnings of a document that cannot be read into a Config, each in the order of the lines."""
+    if not isinstance(document.data, dict):
+        message = f"{wording.reading(document.data, '')}: write {wording.NOUNS['object']}, such as `identities:`"
+        return [*document.faults, document.fault((), message)], []
+    told = {fault.place for fault in document.faults}
+    complaints = [complaint for complaint in _structural(document) if complaint.place not in told]
+    remainder = Remainder(document, {complaint.place for complaint in complaints})
+    config = remainder.convert(told)
+    faults = document.faults + [document.fault(place, message) for place, message in remainder.complaints]
+    faults += [document.fault(complaint.place, complaint.message) for complaint in complaints]
+    broken = told | remainder.dropped | {complaint.meant for complaint in complaints if complaint.meant}
+    found = (remainder.original(finding) for finding in findings(config, environ)) if config else iter(())
+    refused, warnings = placed(document, (finding for finding in found if not _rests_on(finding, broken)))
+    return sorted(faults + refused, key=by_line), warnings
+
+
+def _rests_on(finding: Finding, broken: set[Place]) -> bool:
+    grounds = (finding.place, *finding.rests_on)
+    return any(ground[: len(bad)] == bad[: len(ground)] for ground in grounds for bad in broken)
+
+
+def _structural(document: Document) -> Iterator[Complaint]:
+    import jsonschema  # noqa: PLC0415  # 6 MB and 0.1 s, which only those pay who err
+    from jsonschema.validators import extend  # noqa: PLC0415
+
+    keywords = {"scalar": _scalar, "oneOf": _branch, "anyOf": _any, "type": _type}
+    make = cast("Callable[..., Callable[[Any], Any]]", extend)  # untyped
+    validator = make(jsonschema.Draft202012Validator, keywords)(schema(lambda kind: {"scalar": kind.__name__}))
+    for error in validator.iter_errors(document.data):
+        yield from _worded(error, document)
+
+
+def _scalar(validator: Any, name: str, value: object, schema: Any) -> Iterator["ValidationError"]:
+    """Ours: the kind's own parser decides."""
+    del validator, schema
+    try:
+        if isinstance(value, str):
+            SCALARS[name].parse(value)
+            return
+    except ValueError:
+        pass
+    yield _error("not a scalar")
+
+
+def _branch(validator: Any, branches: object, value: object, schema: Any) -> Iterator["ValidationError"]:
+    """`oneOf`: the branch that `type` names, and no other."""
+    del branches
+    choice = schema["discriminator"]
+    if not isinstance(value, dict):
+        yield from validator.descend(value, {"type": "object"}, schema_path="type")
+    elif isinstance(value.get("type"), str) and value["type"] in choice["mapping"]:
+        yield from validator.descend(value, {"$ref": choice["mapping"][value["type"]]})
+    elif "type" in value:
+        yield from validator.descend(value["type"], {"enum": list(choice["mapping"])}, path="type", schema_path="type")
+    else:
+        yield from validator.descend(value, {"required": ["type"], "choices": list(choice["mapping"])}, schema_path="required")
+
+
+def _any(validator: Any, branches: list[Any], value: object, schema: Any) -> Iterator["ValidationError"]:
+    """`anyOf`: one branch besides null, or several plain types."""
+    del schema
+    if {"type": "null"} in branches and value is None:
+        return
+    branches = [branch for branch in branches if branch != {"type": "null"}]
+    if len(branches) == 1:
+        yield from validator.descend(value, branches[0])
+    else:
+        yield from validator.descend(value, {"type": [branch["type"] for branch in branches]})
+
+
+def _type(validator: Any, types: str | list[str], value: object, schema: Any) -> Iterator["ValidationError"]:
+    """As JSON Schema's, except that 4.0 is no whole number, as msgspec has it."""
+    del schema
+    wanted = [types] if isinstance(types, str) else types
+    if not any(validator.is_type(value, kind) and not (kind == "integer" and isinstance(value, float)) for kind in wanted):
+        yield _error("another type")
+
+
+def _error(message: str) -> "ValidationError":
+    from jsonschema import ValidationError  # noqa: PLC0415  # as above
+
+    return ValidationError(message)
+
+
+def _worded(error: "ValidationError", document: Document) -> Iterator[Complaint]:
+    place: Place = tuple(error.absolute_path)
+    schema, value = cast("dict[str, Any]", error.schema), cast("Any", error.instance)
+    match error.validator:
+        case "scalar":
+            yield Complaint(place, wording.of_scalar(SCALARS[schema["scalar"]], value, place, document))
+        case "type":
+            types = schema["type"]
+            yield Complaint(place, wording.of_type([types] if isinstance(types, str) else types, value, place, document))
+        case "enum" | "const":
+            yield Complaint(place, wording.of_choice(value, schema.get("enum") or [schema["const"]], place))
+        case "required":
+            for key in schema["required"]:
+                if key not in value:
+                    yield Complaint((*place, key), wording.of_missing(key, schema.get("choices"), schema.get("properties", {}).get(key)))
+        case "additionalProperties":
+            known = list(schema["properties"])
+            for key in value:
+                if isinstance(key, str) and key not in known:
+                    absent = [each for each in known if each not in value]
+                    meant = nearest(key, absent)
+                    yield Complaint((*place, key), wording.of_key(meant, known), (*place, meant) if meant else None)
+        case _:
+            yield Complaint(place, wording.of_limit(error, place))

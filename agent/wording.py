@@ -1,0 +1,132 @@
+"""What a refused setting is told: what is wrong and what is allowed, in words for people and without its value where that may be secret."""
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from agent.document import Document
+from agent.fault import Place
+from agent.settings import Duration, FileMode, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from jsonschema import ValidationError
+
+CONFIDENTIAL = {"authorization", "proxy", "endpoint", "url", "tokenUrl", "claims", "policy"}
+"""Keys whose values are never repeated."""
+ALLOWED = {
+    "name": "lower-case letters, digits, `-` and `.`, beginning and ending with a letter or digit",
+    "subject": "printable ASCII without spaces, such as system:serviceaccount:demo:web",
+    "roleArn": "an IAM role such as arn:aws:iam::123456789012:role/web",
+    "region": "a region such as eu-west-1",
+    "sessionName": "2 to 64 letters, digits or any of _+=,.@-",
+}
+"""By key, for those whose text has to be of a certain form."""
+NOUNS = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list, such as [a, b]",
+    "object": "a block of keys and values",
+}
+
+
+def nearest(word: str, known: "Iterable[str]") -> str | None:
+    """The known word that was probably meant."""
+    by_lower = {each.lower(): each for each in known}
+    found = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
+    return by_lower[found[0]] if found else None
+
+
+def listed(words: "Iterable[object]") -> str:
+    """Words in a row."""
+    return ", ".join(str(word) for word in words)
+
+
+def quoted(value: object, place: Place) -> str:
+    """The value in quotes, if it is short text and nothing that may be secret, else `this`."""
+    plain = isinstance(value, str) and len(value) <= 40 and value.isprintable() and "://" not in value and "@" not in value
+    return f"{value!r}" if plain and not CONFIDENTIAL & set(place) else "this"
+
+
+def of_scalar(kind: type[Scalar], value: object, place: Place, document: Document) -> str:
+    """What is wrong with a scalar's value, which was refused."""
+    written = document.text(place)
+    if isinstance(value, str):
+        try:
+            kind.parse(value)
+        except ValueError as error:
+            if len(value) <= 40:
+                return str(error)
+        return f"not what can be used here: write {kind.allowed}"
+    if isinstance(value, bool) or value is None:
+        return f"{reading(value, written)}: write {kind.allowed}"
+    if kind is Duration and written.isdigit():
+        return f"a unit is missing: write {written}s, {written}m, {written}h or {written}d"
+    if kind is FileMode and isinstance(value, int):
+        example = written if written.isdigit() and len(written) in {3, 4} else "0640"
+        return f'not quoted, and YAML reads it as the number {value}: write "{example}" in quotes'
+    return f"{reading(value, written)}: write {kind.allowed}"
+
+
+def of_type(expected: list[str], value: object, place: Place, document: Document) -> str:
+    """What to write where something of another type stands."""
+    nouns = " or ".join(NOUNS[each] for each in expected)
+    if isinstance(value, str) and "boolean" in expected and value.lower() in {"true", "false", "yes", "no", "on", "off"}:
+        return f"text, because of the quotes: write {nouns} without quotes"
+    if isinstance(value, int | float) and "string" in expected:
+        return f"{reading(value, document.text(place))}: write it in quotes if it is meant as text"
+    return f"{reading(value, document.text(place))}: write {nouns}"
+
+
+def reading(value: object, written: str) -> str:
+    """How YAML understood it."""
+    match value:
+        case bool():
+            return f"YAML reads an unquoted {written or 'yes or no'} as true or false"
+        case None:
+            return "nothing is given"
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case list():
+            return "a list"
+        case _:
+            return "a block of keys and values"
+
+
+def of_choice(value: object, choices: list[str], place: Place) -> str:
+    """What to choose instead."""
+    if not isinstance(value, str):
+        return f"write one of {listed(choices)}"
+    meant = nearest(value, choices)
+    return f"{quoted(value, place)} is not known here" + (f", did you mean {meant}?" if meant else f": allowed are {listed(choices)}")
+
+
+def of_missing(key: str, choices: list[str] | None, described: dict[str, Any] | None) -> str:
+    """What to add."""
+    if choices:
+        return f"missing: write one of {listed(choices)}"
+    allowed = (described or {}).get("description") or ALLOWED.get(key)
+    return f"missing: write {allowed}" if allowed else "missing, and there is no default"
+
+
+def of_key(meant: str | None, known: list[str]) -> str:
+    """What to call it instead."""
+    return f"unknown key, did you mean `{meant}`?" if meant else f"unknown key: allowed are {listed(known)}"
+
+
+def of_limit(error: "ValidationError", place: Place) -> str:
+    """The limits that the schema sets, all of them."""
+    schema: dict[str, Any] = dict(error.schema) if isinstance(error.schema, dict) else {}
+    if error.validator == "pattern":
+        keys = [step for step in place if isinstance(step, str)]
+        allowed = schema.get("description") or ALLOWED.get(keys[-1] if keys else "", f"text of the form {schema['pattern']}")
+        return f"{quoted(error.instance, place)} cannot be used: write {allowed}"
+    if error.validator in {"minLength", "maxLength"}:
+        return "empty: write some text" if error.validator == "minLength" else f"too long: at most {schema['maxLength']} characters"
+    words = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
+    limits = [f"{word} {schema[name]}" for name, word in words.items() if name in schema]
+    return f"{error.instance} is out of range: write a number of {' and '.join(limits)}" if limits else "not allowed here"
