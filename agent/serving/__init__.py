@@ -1,1 +1,1 @@
-"""What listens: each module reads the store or the keyring, and knows nothing of the others."""
+"""What the agent answers: everything here reads the store and may ask it, and calls no provider."""
