@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -61,9 +62,9 @@ def stage(root: int, name: str, files: Mapping[str, bytes], look: Look, *, now: 
             for file, content in files.items():
                 _create(directory, file, content, look, durable=durable)
             if look.gid != -1:
-                os.chown(directory, -1, look.gid)
+                os.fchown(directory, -1, look.gid)
             inherited = os.fstat(directory).st_mode & stat.S_ISGID
-            os.chmod(directory, look.directory_mode | inherited)
+            os.fchmod(directory, look.directory_mode | inherited)
             moment = int(now.timestamp() * 1_000_000) * 1000
             os.utime(directory, ns=(moment, moment))
             if durable:
@@ -71,7 +72,8 @@ def stage(root: int, name: str, files: Mapping[str, bytes], look: Look, *, now: 
         finally:
             os.close(directory)
     except OSError:
-        remove(root, name)
+        with suppress(OSError):  # the sweep takes what is left
+            remove(root, name)
         raise
 
 
@@ -81,9 +83,9 @@ def _create(directory: int, name: str, content: bytes, look: Look, *, durable: b
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(fd, rest) :]
+        os.fchmod(fd, look.mode)  # past the umask, and before the file is given away: afterwards it would take CAP_FOWNER
         if look.uid != -1 or look.gid != -1:
-            os.chown(fd, look.uid, look.gid)
-        os.chmod(fd, look.mode)
+            os.fchown(fd, look.uid, look.gid)
         if durable:
             os.fsync(fd)
     finally:
@@ -91,8 +93,8 @@ def _create(directory: int, name: str, content: bytes, look: Look, *, durable: b
 
 
 def publish(root: int, name: str) -> None:
-    """The swap: from here on readers find this generation."""
-    discard(root, DATA_TEMPORARY)
+    """The swap: from here on readers find this generation. On failure it is as before, and the generation is still there."""
+    remove(root, DATA_TEMPORARY)
     os.symlink(name, DATA_TEMPORARY, dir_fd=root)
     try:
         os.rename(DATA_TEMPORARY, DATA, src_dir_fd=root, dst_dir_fd=root)
@@ -127,7 +129,7 @@ def link(root: int, names: Iterable[str]) -> None:
         target = f"{DATA}/{name}"
         if _target(root, name) == target:
             continue
-        discard(root, LINK_TEMPORARY)
+        remove(root, LINK_TEMPORARY)
         os.symlink(target, LINK_TEMPORARY, dir_fd=root)
         try:
             os.rename(LINK_TEMPORARY, name, src_dir_fd=root, dst_dir_fd=root)
@@ -159,7 +161,7 @@ def foreign(root: int) -> list[str]:
 def clear(root: int) -> None:
     """Removes everything made here: first the one link that readers go through."""
     for name in (DATA, DATA_TEMPORARY, LINK_TEMPORARY):
-        discard(root, name)
+        remove(root, name)
     unlink_stale(root, ())
     for name in generations(root):
         remove(root, name)

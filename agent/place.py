@@ -9,6 +9,9 @@ import fcntl
 import os
 import stat
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from agent.atomic import DIRECTORY_FLAGS
 from agent.errors import Rejected
@@ -70,20 +73,52 @@ class Place:
             os.close(self.fd)
         self.fd, self.made = -1, False
 
-    def set_aside(self, name: str) -> None:
-        """Renames what lies at the path, whatever it is, to another name beside it."""
+    @contextmanager
+    def peek(self) -> Iterator[int]:
+        """A descriptor of what lies at the path now, neither held nor locked. Raises Rejected for a stranger's directory."""
+        fd = os.open(self.path, DIRECTORY_FLAGS)
+        try:
+            self._vet(os.fstat(fd), -1)
+            yield fd
+        finally:
+            os.close(fd)
+
+    def set_aside(self, name: str, expected: int) -> None:
+        """Renames the directory at the path to another name beside it, if it is the expected one."""
         parent, current = self._parent(create=False)
-        if parent != -1:
-            try:
+        try:
+            if parent != -1 and os.path.samestat(os.stat(current, dir_fd=parent, follow_symlinks=False), os.fstat(expected)):
                 os.rename(current, name, src_dir_fd=parent, dst_dir_fd=parent)
-            finally:
+        finally:
+            if parent != -1:
                 os.close(parent)
+
+    def discard_aside(self, name: str) -> None:
+        """Removes what was set aside, if it is empty."""
+        parent, _ = self._parent(create=False)
+        try:
+            if parent != -1:
+                os.rmdir(name, dir_fd=parent)
+        except OSError as error:
+            if error.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+        finally:
+            if parent != -1:
+                os.close(parent)
+
+    def mounted(self, name: str) -> bool:
+        """Whether something is mounted on this entry; False where that cannot be told."""
+        wanted = f"{self.path}/{name}".replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011").replace("\n", "\\012")
+        try:
+            return any(line.split()[4] == wanted for line in Path("/proc/self/mountinfo").read_text().splitlines())
+        except (OSError, IndexError):
+            return False
 
     def remove(self) -> None:
         """Removes the directory, if it is empty and still the one that is held."""
         if self.intact():
             try:
-                os.rmdir(self.path)
+                Path(self.path).rmdir()
             except OSError as error:
                 if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS}:
                     raise
@@ -97,16 +132,12 @@ class Place:
         try:
             while True:
                 name = names.popleft()
-                if name.startswith(".."):
-                    reason = f"{self.path} lies below {name}, inside another volume's generations"
-                    raise Rejected(reason, remedy="name a directory outside it")
+                self._refuse_generations(name)
                 if not names:
                     return fd, name
                 following = _trusted_link(fd, name)
                 if following is not None:
-                    links += 1
-                    if links > LINKS:
-                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self.path)
+                    links = self._count(links)
                     whole = os.path.normpath(os.path.join(seen, following))  # noqa: PTH118
                     names.extendleft(reversed([part for part in whole.split("/") if part]))
                     child, seen = os.open("/", DIRECTORY_FLAGS), "/"
@@ -122,6 +153,15 @@ class Place:
                 os.close(fd)
             raise
 
+    def _refuse_generations(self, name: str) -> None:
+        if name.startswith(".."):
+            raise Rejected(f"{self.path} lies below {name}, inside another volume's generations", remedy="name a directory outside it")
+
+    def _count(self, links: int) -> int:
+        if links == LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self.path)
+        return links + 1
+
     def _enter(self, parent: int, name: str, *, create: bool) -> int:
         for _ in range(3):
             try:
@@ -129,8 +169,16 @@ class Place:
             except FileNotFoundError:
                 if not create:
                     return -1
+            except OSError as error:
+                if error.errno not in {errno.ELOOP, errno.ENOTDIR}:
+                    raise
+                kind = stat.S_IFMT(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+                what = "a symbolic link" if kind == stat.S_IFLNK else "no directory"
+                reason = f"{self.path} is {what}"
+                raise Rejected(reason, remedy="name a directory; a mount of a single file would never see a swap") from error
             try:
                 os.mkdir(name, 0o700, dir_fd=parent)
+                os.fsync(parent)
                 self.made = True
             except FileExistsError:
                 pass
@@ -174,9 +222,12 @@ def _child(parent: int, name: str, *, create: bool) -> int:
     except FileNotFoundError:
         if not create:
             return -1
-    os.mkdir(name, 0o755, dir_fd=parent)
+    try:
+        os.mkdir(name, 0o755, dir_fd=parent)
+    except FileExistsError:  # another identity's sink was faster
+        pass
     fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
     mode = os.fstat(fd).st_mode
-    if mode & 0o777 != 0o755:
-        os.chmod(fd, 0o755 | mode & stat.S_ISGID)
+    if mode & 0o777 != 0o755 and os.fstat(fd).st_uid == os.geteuid():
+        os.fchmod(fd, 0o755 | mode & stat.S_ISGID)
     return fd

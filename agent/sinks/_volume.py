@@ -1,296 +1,272 @@
-"""The files sink's blocking half: one identity's directory, from grants to generations and back.
+"""The files sink's blocking half: one identity's directory, from files to generations and back.
 
-Runs in place or in a thread as `files.py` decides, never twice at a time.
+Runs in place or in a thread, as `files.py` decides, and never twice at a time. Raises Rejected, NotReady and plain OSErrors.
 """
 
+import errno
 import os
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import structlog
+from msgspec.structs import replace
 
-from agent import atomic
+from agent import atomic, generation
 from agent.atomic import Look
 from agent.errors import NotReady, Rejected
+from agent.generation import Found, Signature, Unusable
+from agent.manifest import Manifest
 from agent.model import Delivery
 from agent.offload import memory_backed
 from agent.place import Place
-from agent.manifest import Manifest, parse, summary
+from agent.retention import Retention
 from agent.toolbox import Toolbox
 
-
-KEPT = 32
-"""Replaced generations, at most, however young."""
-LARGEST = 1 << 20
-"""Bytes of a file that is read back; the agent writes nothing near it."""
-
 log = structlog.get_logger()
-
-Signature = tuple[object, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A generation read from the directory, hashes verified."""
-
-    name: str
-    manifest: Manifest
-    contents: Mapping[str, bytes]
-    """By name on disk; without the manifest."""
 
 
 class Volume:
     """One identity's directory."""
 
-    def __init__(self, path: str, identity: str, digest: str, manifest_name: str, toolbox: Toolbox) -> None:
-        self.place = Place(path)
-        self.grace = 30.0
-        """Seconds that a replaced generation lives on."""
-        self.look = Look(mode=0o640)
+    def __init__(self, path: str, *, identity: str, digest: str, manifest: str, retention: Retention, toolbox: Toolbox) -> None:
         self.memory: bool | None = None
         """Whether it lies in memory; None until it was looked at."""
+        self._place = Place(path)
         self._identity = identity
         self._digest = digest
-        self._manifest_name = manifest_name
+        self._manifest = manifest
+        self._retention = retention
         self._toolbox = toolbox
         self._log = log.bind(identity=identity, sink=f"files:{path}")
-        self._held_once = False
+        self._distrusted = False
+        """Whether the path led elsewhere when last looked at: nothing found there is ours until it was cleared."""
         self._governed = False
-        self._live: tuple[str, int] | None = None
-        self._replaced: dict[str, datetime] = {}
+        """Whether mode and group of the directory itself are the agent's to set."""
+        self._written: tuple[str, int, Signature | None] | None = None
+        """The generation this process published last: its name, the grant's number, how it looked then."""
         self._verified: tuple[Signature, Manifest] | None = None
+        self._refused = ""
 
-    def write(self, files: Mapping[str, bytes], manifest: Manifest) -> None:
-        """Replaces what is there."""
-        root = self._hold(create=True)
-        assert root is not None  # noqa: S101  # it was to be made
-        self._refuse_directories(root, [*files, self._manifest_name])
+    def write(self, files: Mapping[str, bytes], manifest: Manifest, look: Look) -> None:
+        """Replaces what is there; on failure what was there stays live."""
+        root = self._hold(look, create=True)
+        if root is None:
+            raise FileNotFoundError(errno.ENOENT, "somebody keeps taking it away", self._place.path)
+        self._refuse_occupied(root, [*files, self._manifest])
         previous = atomic.live(root)
-        self._sweep(root, previous)
-        manifest = replace_made(manifest, made=self.place.made or self._made_before(root, previous))
-        whole = {**files, self._manifest_name: manifest.encode()}
+        self._retention.sweep(root, previous, room=1)
+        made = self._place.made or self._made_before(root, previous)
+        whole = {**files, self._manifest: replace(manifest, made_directory=made).encode()}
         now = self._toolbox.clock.now()
         name = atomic.generation_name(now, f"{self._toolbox.random.getrandbits(40):010x}")
-        atomic.stage(root, name, whole, self.look, now=now, durable=not self.memory)
+        atomic.stage(root, name, whole, look, now=now, durable=not self.memory)
         try:
             atomic.publish(root, name)
         except OSError:
             atomic.remove(root, name)
             raise
-        self._live, self._verified = (name, manifest.generation), None
+        self._written, self._verified = (name, manifest.generation, generation.signature(root, name)), None
         if previous:
-            self._replaced[previous] = now
+            self._retention.replaced(previous)
         atomic.link(root, whole)
         atomic.unlink_stale(root, whole)
         if not self.memory:
             os.fsync(root)
 
-    def read(self) -> Delivery | None:
-        """What is there, repaired where only links, modes or owners had drifted."""
-        root = self._hold(create=False)
-        if root is None:
-            return None
-        name = atomic.live(root)
-        self._sweep(root, name)
-        if name is None:
-            return None
-        found = self._verify(root, name)
+    def read(self, look: Look) -> Delivery | None:
+        """What is there, mended where only links, modes or owners had drifted."""
+        found = self._look(look)
         if found is None:
             return None
-        atomic.link(root, [*found.files, self._manifest_name])
-        return found.delivery(self._live[1] if self._live and self._live[0] == name else 0)
+        root, name = found
+        try:
+            manifest = self._verify(root, name, look)
+        except Unusable as why:
+            self._refuse(root, name, why)
+            return None
+        self._relink(root, manifest)
+        return manifest.delivery(self._written[1] if self._written and self._written[0] == name else 0)
 
-    def adopt(self) -> Found | None:
-        """The generation that an earlier process left, if every check holds."""
-        root = self._hold(create=False)
-        if root is None:
+    def adopt(self, look: Look) -> Found | None:
+        """The generation that an earlier process left, if every check of it holds."""
+        found = self._look(look)
+        if found is None:
             return None
-        name = atomic.live(root)
-        self._sweep(root, name)
-        if name is None:
+        root, name = found
+        try:
+            whole = self._inspect(root, name)
+            alterable = generation.alterable(root, name)
+        except PermissionError as error:
+            whole, alterable = None, f"it cannot be read: {error.strerror}"
+        except Unusable as why:
+            self._refuse(root, name, why)
             return None
-        found, reason = self._inspect(root, name)
-        reason = reason or self._writable_by_others(root, name)
-        if reason or found is None:
-            self._log.info("generation.refused", generation=name, reason=reason)
+        if whole is None or alterable:
+            self._refuse(root, name, Unusable(alterable))
             return None
-        atomic.link(root, [*found.manifest.files, self._manifest_name])
-        return found
+        self._relink(root, whole.manifest)
+        return whole
 
-    def withdraw(self) -> None:
-        """Takes away everything that was written here."""
-        root = self.place.fd if self.place.fd != -1 else self._hold(create=False)
+    def withdraw(self, look: Look) -> None:
+        """Takes away what was written here, wherever it has been moved to; the directory too, if it was made for it and is empty."""
+        root: int | None = self._place.fd if self._place.fd != -1 else self._hold(look, create=False)
         if root is None:
             return
-        made = self.place.made or self._made_before(root, atomic.live(root))
+        name = atomic.live(root)
+        if name and generation.owner(root, name, manifest=self._manifest) not in {"", self._identity}:
+            self.close()
+            return
+        made = self._place.made or self._made_before(root, name)
         atomic.clear(root)
         if made:
-            self.place.remove()
+            self._place.remove()
         self.close()
 
     def close(self) -> None:
-        self.place.release()
-        self._live, self._verified, self._held_once = None, None, False
-        self._replaced.clear()
+        """Lets go of the directory."""
+        self._place.release()
+        self._forget()
 
-    # -- holding ------------------------------------------------------------------------------------------------
+    # Holding the directory
 
-    def _hold(self, *, create: bool) -> int | None:
-        if self.place.fd != -1:
-            if self.place.intact():
-                self._govern(self.place.fd)
-                return self.place.fd
-            self._log.warning("directory.replaced", directory=self.place.path)
-            self.place.release()
-            self._live, self._verified = None, None
-            self._replaced.clear()
-            if not self._open(create=create, replaced=True):
-                return None
-            atomic.clear(self.place.fd)
-        elif not self._open(create=create, replaced=False):
+    def _hold(self, look: Look, *, create: bool) -> int | None:
+        """The directory's descriptor; None where it is missing and not to be made."""
+        if self._place.fd != -1:
+            if self._place.intact():
+                self._govern(look)
+                return self._place.fd
+            self._log.warning("directory.replaced", directory=self._place.path)
+            self._place.release()
+            self._forget()
+            self._distrusted = True
+        if not self._open(look, create=create):
             return None
-        root = self.place.fd
-        self.memory = memory_backed(Path(self.place.path))
-        self._governed = os.fstat(root).st_uid == os.geteuid() and (
-            self.place.made or not atomic.foreign(root) or self._made_before(root, atomic.live(root))
-        )
-        self._govern(root)
+        root = self._place.fd
+        if self._distrusted:
+            atomic.clear(root)
+            self._distrusted = False
+        self.memory = memory_backed(Path(self._place.path))
+        mine = os.fstat(root).st_uid == os.geteuid()
+        self._governed = mine and (self._place.made or not atomic.foreign(root) or self._made_before(root, atomic.live(root)))
+        self._govern(look)
         return root
 
-    def _open(self, *, create: bool, replaced: bool) -> bool:
+    def _open(self, look: Look, *, create: bool) -> bool:
         try:
-            return self.place.open(create=create, tolerated=self.look.uid)
+            return self._place.open(create=create, tolerated=look.uid)
         except BlockingIOError as error:
-            if not replaced:
-                raise Rejected(f"another agent or identity writes to {self.place.path}", remedy="give each its own directory") from error
-            raise NotReady(f"another identity's directory lies at {self.place.path}", remedy="it is let go shortly") from error
+            if not self._distrusted:
+                reason = f"{self._identity}: another agent or identity writes to {self._place.path}"
+                raise Rejected(reason, remedy="give each a directory of its own, and stop the other agent") from error
+        self._set_aside()
+        try:
+            return self._place.open(create=create, tolerated=look.uid)
+        except BlockingIOError as error:
+            raise NotReady(
+                f"{self._identity}: a directory that is in use was put at {self._place.path}", remedy="it is let go shortly"
+            ) from error
 
-    def _govern(self, root: int) -> None:
-        """Mode and group of the directory itself, where it is ours: made here, or found with nothing foreign in it."""
+    def _set_aside(self) -> None:
+        """Moves another identity's directory, put here behind our back and still held by its sink, out of the way and empties it.
+
+        Its sink sees that its own path leads elsewhere and makes a new one.
+        """
+        name = f"..set-aside.{self._toolbox.random.getrandbits(40):010x}"
+        with self._place.peek() as root:
+            found = atomic.live(root)
+            if not found or generation.owner(root, found, manifest=self._manifest) in {"", self._identity}:
+                return
+            self._place.set_aside(name, root)
+            atomic.clear(root)
+        self._place.discard_aside(name)
+
+    def _govern(self, look: Look) -> None:
+        """Sets mode and group of the directory itself, where it was made for this or held nothing foreign when it was found."""
         if not self._governed:
             return
+        root = self._place.fd
         seen = os.fstat(root)
-        if self.look.gid not in {-1, seen.st_gid}:
-            os.chown(root, -1, self.look.gid)
-        wanted = self.look.directory_mode | (stat.S_ISGID if self.place.parent_setgid else seen.st_mode & stat.S_ISGID)
+        if look.gid not in {-1, seen.st_gid}:
+            os.fchown(root, -1, look.gid)
+        wanted = look.directory_mode | (stat.S_ISGID if self._place.parent_setgid else seen.st_mode & stat.S_ISGID)
         if stat.S_IMODE(seen.st_mode) != wanted:
-            os.chmod(root, wanted)
+            os.fchmod(root, wanted)
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    def _forget(self) -> None:
+        self._written, self._verified, self._refused = None, None, ""
+        self._retention.forget()
 
-    def _verify(self, root: int, name: str) -> Manifest | None:
-        if self._verified and self._verified[0] == self._signature(root, name, self._verified[1]):
+    # Looking at what lies there
+
+    def _look(self, look: Look) -> tuple[int, str] | None:
+        """Directory and live generation, leftovers swept; None where there is none."""
+        root = self._hold(look, create=False)
+        if root is None:
+            return None
+        name = atomic.live(root)
+        self._retention.sweep(root, name)
+        return (root, name) if name else None
+
+    def _verify(self, root: int, name: str, look: Look) -> Manifest:
+        """The manifest of a generation that is what it was when written; files are read again only if they may have changed."""
+        seen = generation.signature(root, name)
+        if seen and self._verified and self._verified[0] == seen:
             return self._verified[1]
-        found, reason = self._inspect(root, name)
-        if found is None:
-            self._verified = None
-            self._log.info("generation.refused", generation=name, reason=reason)
-            return None
-        self._verified = (self._signature(root, name, found.manifest), found.manifest)
-        return found.manifest
-
-    def _signature(self, root: int, name: str, manifest: Manifest) -> Signature | None:
+        self._verified = None
         try:
-            seen = [os.stat(f"{name}/{file}", dir_fd=root, follow_symlinks=False) for file in (*manifest.files, self._manifest_name, ".")]
-        except OSError:
-            return None
-        return name, *((s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in seen)
-
-    def _inspect(self, root: int, name: str) -> tuple[Found | None, str]:
-        """The generation and an empty reason, or None and the reason."""
-        try:
-            contents = _contents(root, name)
+            manifest = self._inspect(root, name).manifest
+            mended = generation.mend(root, name, look)
+        except PermissionError:
+            manifest, mended = self._force(root, name, look)
         except OSError as error:
-            return None, f"cannot be read: {error.strerror}"
-        manifest = parse(contents.pop(self._manifest_name, b""))
-        if manifest is None:
-            return None, f"no readable {self._manifest_name}"
-        if manifest.identity != self._identity:
-            return None, f"it is identity {manifest.identity}'s"
-        if manifest.digest != self._digest:
-            return None, "the settings have changed"
-        if {file: summary(content) for file, content in contents.items()} != manifest.files:
-            return None, "its files are not those that were written"
-        return Found(name, manifest, contents), ""
+            raise Unusable(f"it cannot be mended: {error.strerror}") from error
+        if mended:
+            self._log.info("generation.mended", generation=name)
+        if seen := generation.signature(root, name):
+            self._verified = (seen, manifest)
+        return manifest
 
-    def _writable_by_others(self, root: int, name: str) -> str:
-        """Why somebody else may have written this; empty where nobody can have."""
-        seen = {"the directory": os.fstat(root), name: os.stat(name, dir_fd=root, follow_symlinks=False)}
-        directory = os.open(name, atomic.DIRECTORY_FLAGS, dir_fd=root)
+    def _force(self, root: int, name: str, look: Look) -> tuple[Manifest, bool]:
+        """For files whose modes do not let the agent read them: mended first, then read."""
         try:
-            seen |= {file: os.stat(file, dir_fd=directory, follow_symlinks=False) for file in os.listdir(directory)}
-        finally:
-            os.close(directory)
-        for thing, status in seen.items():
-            if status.st_uid != os.geteuid():
-                return f"{thing} belongs to uid {status.st_uid}"
-            if status.st_mode & 0o022:
-                return f"{thing} can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
-            if stat.S_ISREG(status.st_mode) and status.st_nlink != 1:
-                return f"{thing} has another name somewhere"
-        return ""
+            mended = generation.mend(root, name, look)
+            return self._inspect(root, name).manifest, mended
+        except OSError as error:
+            raise Unusable(f"the agent may not read it: {error.strerror}") from error
+
+    def _inspect(self, root: int, name: str) -> Found:
+        return generation.inspect(root, name, identity=self._identity, digest=self._digest, manifest=self._manifest)
 
     def _made_before(self, root: int, name: str | None) -> bool:
-        found, _ = self._inspect(root, name) if name else (None, "")
-        return found is not None and found.manifest.made_directory
+        try:
+            return name is not None and self._inspect(root, name).manifest.made_directory
+        except (Unusable, OSError):
+            return False
 
-    def _refuse_directories(self, root: int, names: list[str]) -> None:
+    def _refuse(self, root: int, name: str, why: Unusable) -> None:
+        """Says so once; and where it is another identity's, nobody shall mistake it for ours a moment longer."""
+        if self._refused != f"{name} {why.reason}":
+            self._refused = f"{name} {why.reason}"
+            self._log.info("generation.refused", generation=name, reason=why.reason)
+        if why.owner:
+            atomic.clear(root)
+
+    def _relink(self, root: int, manifest: Manifest) -> None:
+        names = [*manifest.files, self._manifest]
+        self._refuse_occupied(root, names)
+        atomic.link(root, names)
+
+    def _refuse_occupied(self, root: int, names: Iterable[str]) -> None:
+        """Raises Rejected where a link is wanted and something lies that cannot be replaced by one."""
         for name in (atomic.DATA, *names):
             try:
                 mode = os.stat(name, dir_fd=root, follow_symlinks=False).st_mode
             except FileNotFoundError:
                 continue
+            where = f"{self._place.path}/{name}"
             if stat.S_ISDIR(mode):
-                raise Rejected(f"a directory lies at {self.place.path}/{name}, where the agent has to put a link", remedy="remove it")
-
-    # -- sweeping -----------------------------------------------------------------------------------------------
-
-    def _sweep(self, root: int, live: str | None) -> None:
-        """Removes what a crash left and what was replaced longer ago than the grace."""
-        now = self._toolbox.clock.now()
-        atomic.discard(root, atomic.DATA_TEMPORARY)
-        atomic.discard(root, atomic.LINK_TEMPORARY)
-        ages = atomic.generations(root)
-        order = sorted(ages, key=lambda name: (ages[name], name))
-        kept: list[tuple[datetime, str]] = []
-        for position, name in enumerate(order):
-            successor = next(iter(order[position + 1 :]), "")
-            if name == live:
-                continue
-            since = self._replaced.get(name)
-            if since is None and live is not None and ages[name] <= ages[live] and successor:
-                since = datetime.fromtimestamp(ages[successor] / 1e9, now.tzinfo)
-            if since is None:
-                atomic.remove(root, name)
-                continue
-            since = self._replaced[name] = min(since, now)
-            kept.append((since, name))
-        kept.sort()
-        for index, (since, name) in enumerate(kept):
-            if (now - since).total_seconds() >= self.grace or index < len(kept) - KEPT:
-                atomic.remove(root, name)
-                self._replaced.pop(name, None)
-
-
-def replace_made(manifest: Manifest, *, made: bool) -> Manifest:
-    """The manifest, saying whether the directory was made by the agent."""
-    import msgspec
-
-    return msgspec.structs.replace(manifest, made_directory=made)
-
-
-def _contents(root: int, name: str) -> dict[str, bytes]:
-    directory = os.open(name, atomic.DIRECTORY_FLAGS, dir_fd=root)
-    try:
-        return {file: _content(directory, file) for file in os.listdir(directory)}
-    finally:
-        os.close(directory)
-
-
-def _content(directory: int, name: str) -> bytes:
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
-    with open(fd, "rb") as file:  # noqa: PTH123
-        return file.read(LARGEST)
+                raise Rejected(f"{self._identity}: a directory lies at {where}, where a link has to be", remedy="remove it")
+            if not stat.S_ISLNK(mode) and self._place.mounted(name):
+                reason = f"{self._identity}: a single file is mounted at {where}, and its readers would never see a swap"
+                raise Rejected(reason, remedy="mount the whole directory, without subPath")

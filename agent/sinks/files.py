@@ -1,21 +1,36 @@
-"""Files on a shared volume, laid out as kubelet's AtomicWriter lays out a projected volume."""
+"""Files on a shared volume, laid out as kubelet's AtomicWriter lays out a projected volume.
+
+The volume's blocking half is `_volume.py`; here is what an identity puts there, and who waits for the disk.
+Where the volume is not in memory each file, its directory, the swap and the links are waited for in this order
+(fsync), so that a machine that loses power finds the old generation or the new one.
+"""
 
 import asyncio
-import errno
 import os
+import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path, PurePosixPath
+from datetime import datetime
+from pathlib import PurePosixPath
 from typing import TypeVar
 
-from agent.errors import Rejected, RefreshError, Unavailable
+from agent.atomic import Look
+from agent.diskfault import sort
+from agent.errors import RefreshError, Rejected, Unavailable
+from agent.manifest import NAME, describe
 from agent.model import Delivery, Grant, Legacy, Paths, Secret
 from agent.offload import in_thread
-from agent.manifest import NAME, describe
+from agent.ownership import resolve
+from agent.retention import Retention
 from agent.settings import Duration, FileMode, Settings
 from agent.sinks._volume import Volume
 from agent.toolbox import Toolbox
 
 T = TypeVar("T")
+
+PATIENCE = 9.0
+"""Seconds that a disk may take for one operation; a little less than couriers have, whose message would say less."""
+NAME_LENGTH = 255
+"""Bytes of a file name, at most: NAME_MAX of Linux."""
 
 
 class FilesSettings(Settings, tag="files", tag_field="type"):
@@ -39,46 +54,121 @@ class FilesSink:
 
     def __init__(self, settings: FilesSettings, identity: str, digest: str, toolbox: Toolbox) -> None:
         self.name = f"files:{settings.directory}"
+        self.retention = Retention(toolbox.clock, float(settings.grace.seconds))
         self._settings = settings
         self._identity = identity
         self._digest = digest
-        path = os.path.abspath(settings.directory)  # noqa: PTH100
-        self.paths = Paths(directory=PurePosixPath(settings.mount_path or path), names=settings.names)
-        self.volume = Volume(path, identity, digest, self.paths.name(NAME), toolbox)
-        self.volume.grace = float(settings.grace.seconds)
+        self._clock = toolbox.clock
+        self._path = os.path.abspath(settings.directory)  # Path.absolute keeps `..`
+        self._paths = Paths(directory=PurePosixPath(settings.mount_path or self._path), names=settings.names)
+        self._volume = Volume(
+            self._path,
+            identity=identity,
+            digest=digest,
+            manifest=self._paths.name(NAME),
+            retention=self.retention,
+            toolbox=toolbox,
+        )
+        self._turn = asyncio.Lock()
+        self._guard = threading.Lock()
+        self._busy_since: datetime | None = None
+        self._closing = False
+        self._condemned = False
 
     async def write(self, grant: Grant) -> None:
         files = self._render(grant)
         manifest = describe(grant, self._digest, files)
-        await self._run("write", lambda: self.volume.write(files, manifest))
+        await self._run("write to", lambda look: self._volume.write(files, manifest, look))
 
     async def read(self) -> Delivery | None:
-        return await self._run("read", self.volume.read)
+        return await self._run("read", self._volume.read)
 
     async def adopt(self) -> Legacy | None:
         if not self._settings.adopt:
             return None
-        found = await self._run("adopt", self.volume.adopt)
+        found = await self._run("read", self._volume.adopt)
         if found is None:
             return None
         usual = {name: usual for usual, name in self._settings.names.items()}
-        files = {usual.get(name, name): Secret(content.decode()) for name, content in found.contents.items()}
-        return Legacy(token=files.get("token"), files=files, delivery=found.manifest.delivery(0))
+        try:
+            files = {usual.get(name, name): Secret(content.decode()) for name, content in found.contents.items()}
+        except UnicodeDecodeError:  # whole and ours, but no agent wrote that
+            return None
+        token = files.pop("token", None)
+        return Legacy(token=token, files=files, delivery=found.manifest.delivery(0))
 
     async def withdraw(self) -> None:
-        await self._run("withdraw", self.volume.withdraw)
+        with self._guard:
+            self._condemned = self._busy_since is not None
+        await self._run("withdraw", self._volume.withdraw)
 
     async def close(self) -> None:
-        self.volume.close()
+        with self._guard:
+            self._closing = True
+            if self._busy_since is None:
+                self._volume.close()
 
     def _render(self, grant: Grant) -> Mapping[str, bytes]:
-        files = {name: secret.reveal() for name, secret in grant.credential.files(self.paths).items()}
+        """What to write, by name on disk. Raises Rejected where two files would have one name, or one a name no file can have."""
+        texts = {name: secret.reveal() for name, secret in grant.credential.files(self._paths).items()}
         if grant.token:
-            files |= {**grant.token.companions, "token": grant.token.value.reveal()}
-        return {self.paths.name(name): text.encode() for name, text in files.items()}
+            texts |= {**grant.token.companions, "token": grant.token.value.reveal()}
+        files: dict[str, bytes] = {}
+        for usual, text in texts.items():
+            name = self._paths.name(usual)
+            if not 0 < len(name.encode()) <= NAME_LENGTH or name == "." or name.startswith("..") or {"/", "\0"} & set(name):
+                raise Rejected(
+                    f"{self._identity}: {name!r} is no name for the file {usual}",
+                    remedy="change `names`: one path element, no dots in front",
+                )
+            if name in files or name == self._paths.name(NAME):
+                raise Rejected(f"{self._identity}: two files of {self.name} are called {name!r}", remedy="change `names`")
+            files[name] = text.encode()
+        return files
 
-    async def _run(self, verb: str, call: Callable[[], T]) -> T:
-        try:
-            return await in_thread(f"files-{self._identity}", call)
-        except OSError as error:
-            raise Unavailable(f"{self._identity}: cannot {verb} {self._settings.directory}: {error.strerror}") from error
+    async def _run(self, attempt: str, call: Callable[[Look], T]) -> T:
+        """What the call returns, from where it does not hold up the loop.
+
+        One at a time: while a thread has not come back from the disk no second one is sent after it, and nobody waits for it.
+        """
+        settings = self._settings
+        async with self._turn:
+            with self._guard:
+                if self._busy_since is not None:
+                    raise self._unanswered(attempt)
+                self._busy_since, self._closing = self._clock.now(), False
+
+            def work() -> T:
+                try:
+                    return call(resolve(mode=settings.mode.bits, owner=settings.owner, group=settings.group))
+                finally:
+                    self._finish()
+
+            try:
+                if self._volume.memory:
+                    return work()
+                async with asyncio.timeout(PATIENCE):
+                    return await in_thread(f"files {self._identity}", work)
+            except TimeoutError as error:
+                raise self._unanswered(attempt) from error
+            except OSError as error:
+                raise sort(error, identity=self._identity, attempt=f"{attempt} {settings.directory}") from error
+
+    def _finish(self) -> None:
+        """In the thread that did the work: does what was asked for while it could not be reached."""
+        with self._guard:
+            try:
+                if self._condemned:
+                    self._condemned = False
+                    self._volume.withdraw(Look(mode=self._settings.mode.bits))
+            finally:
+                self._busy_since = None
+                if self._closing:
+                    self._volume.close()
+
+    def _unanswered(self, attempt: str) -> RefreshError:
+        since = f" since {self._busy_since:%H:%M:%S} UTC" if self._busy_since else ""
+        return Unavailable(
+            f"{self._identity}: cannot {attempt} {self._settings.directory}: the disk has not answered{since}",
+            remedy="look at the volume; nothing else waits for it",
+        )

@@ -1,0 +1,158 @@
+"""One generation as it lies on disk: read back, held against its manifest, vouched for, mended where only modes had drifted."""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent import atomic
+from agent.manifest import Manifest, parse, summary
+
+LARGEST = 1 << 20
+"""Bytes of one file that are read back; the agent writes nothing near it."""
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""O_NONBLOCK: what lies there may be somebody's pipe."""
+
+Signature = tuple[tuple[str | int, ...], ...]
+"""What cannot stay the same when a file is written to, replaced or given away."""
+
+
+class Unusable(Exception):  # noqa: N818  # it is no error that nothing usable is there
+    """Why a generation is not what it should be."""
+
+    def __init__(self, reason: str, *, owner: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.owner = owner
+        """The other identity that it belongs to, where that is why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A generation whose files are those that were written."""
+
+    name: str
+    manifest: Manifest
+    contents: Mapping[str, bytes]
+    """By name on disk; without the manifest."""
+
+
+def inspect(root: int, name: str, *, identity: str, digest: str, manifest: str) -> Found:
+    """Reads all of it. `manifest` is the file's name on disk. Raises Unusable; PermissionError where the agent may not read it."""
+    try:
+        with _entered(root, name) as directory:
+            owner = os.fstat(directory).st_uid
+            if owner != os.geteuid():
+                raise Unusable(f"its directory belongs to uid {owner}")
+            contents = {file: _content(directory, file) for file in os.listdir(directory)}  # noqa: PTH208  # by descriptor
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise Unusable(f"it cannot be read: {error.strerror}") from error
+    described = parse(contents.pop(manifest, b""))
+    if described is None:
+        raise Unusable(f"it has no readable {manifest}")
+    if described.identity != identity:
+        raise Unusable(f"it is identity {described.identity!r}'s", owner=described.identity)
+    if described.digest != digest:
+        raise Unusable("the settings have changed since")
+    if {file: summary(content) for file, content in contents.items()} != described.files:
+        raise Unusable("its files are not those that were written")
+    return Found(name, described, contents)
+
+
+def owner(root: int, name: str, *, manifest: str) -> str:
+    """The identity that a generation names, whoever that is; empty where it names none."""
+    try:
+        with _entered(root, name) as directory:
+            described = parse(_content(directory, manifest))
+    except (OSError, Unusable):
+        return ""
+    return described.identity if described else ""
+
+
+def signature(root: int, name: str) -> Signature | None:
+    """Of the directory and each file in it; None where that cannot be told."""
+    try:
+        return tuple((*_identity(thing, seen), seen.st_mode, seen.st_uid, seen.st_gid) for thing, seen in _statuses(root, name).items())
+    except OSError:
+        return None
+
+
+def alterable(root: int, name: str) -> str:
+    """Why somebody else may have made or altered this; empty where nobody can have. Raises OSError."""
+    for thing, seen in {"the identity's directory": os.fstat(root), **_statuses(root, name)}.items():
+        if seen.st_uid != os.geteuid():
+            return f"{thing} belongs to uid {seen.st_uid}"
+        if seen.st_mode & 0o022:
+            return f"{thing} can be written by others (mode {stat.S_IMODE(seen.st_mode):04o})"
+        if stat.S_ISREG(seen.st_mode) and seen.st_nlink != 1:
+            return f"{thing} has another name elsewhere"
+    return ""
+
+
+def mend(root: int, name: str, look: atomic.Look) -> bool:
+    """Gives directory and files back the modes and owners they were published with; whether any had drifted. Raises OSError."""
+    expected_uid = os.geteuid() if look.uid == -1 else look.uid
+    parent = os.fstat(root)
+    inherited = parent.st_gid if parent.st_mode & stat.S_ISGID else os.getegid()
+    expected_gid = inherited if look.gid == -1 else look.gid
+    mended = False
+    for thing, seen in _statuses(root, name).items():
+        directory = stat.S_ISDIR(seen.st_mode)
+        uid, mode = (os.geteuid(), look.directory_mode) if directory else (expected_uid, look.mode)
+        if (seen.st_uid, seen.st_gid, seen.st_mode & 0o777) == (uid, expected_gid, mode):
+            continue
+        _restore(root, name if directory else f"{name}/{thing}", seen, uid, expected_gid, mode)
+        mended = True
+    return mended
+
+
+def _restore(root: int, path: str, seen: os.stat_result, uid: int, gid: int, mode: int) -> None:
+    """Through a descriptor that needs no permission on the thing itself, so that mode 0000 is no obstacle either."""
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
+    try:
+        now = os.fstat(fd)
+        if (now.st_dev, now.st_ino) != (seen.st_dev, seen.st_ino) or (stat.S_ISREG(now.st_mode) and now.st_nlink != 1):
+            raise PermissionError(errno.EPERM, "not the thing it was", path)
+        handle = Path("/proc/self/fd", str(fd))
+        if now.st_mode & 0o777 != mode:
+            handle.chmod(mode | now.st_mode & stat.S_ISGID)
+        if (now.st_uid, now.st_gid) != (uid, gid):
+            os.chown(handle, uid, gid)
+    finally:
+        os.close(fd)
+
+
+def _statuses(root: int, name: str) -> dict[str, os.stat_result]:
+    with _entered(root, name) as directory:
+        files = sorted(os.listdir(directory))  # noqa: PTH208  # by descriptor
+        found = {file: os.stat(file, dir_fd=directory, follow_symlinks=False) for file in files}
+        return {name: os.fstat(directory), **found}
+
+
+def _identity(thing: str, seen: os.stat_result) -> tuple[str | int, ...]:
+    return thing, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_nlink
+
+
+@contextmanager
+def _entered(root: int, name: str) -> Iterator[int]:
+    fd = os.open(name, atomic.DIRECTORY_FLAGS, dir_fd=root)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _content(directory: int, name: str) -> bytes:
+    fd = os.open(name, READ_FLAGS, dir_fd=directory)
+    with open(fd, "rb") as file:  # noqa: PTH123  # by descriptor
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise Unusable(f"{name} is not a file")
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise Unusable(f"{name} is larger than the agent writes")
+    return content
