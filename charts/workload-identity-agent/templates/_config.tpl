@@ -1,0 +1,68 @@
+{{/* The agent's configuration: the values, with what follows from being in this pod. */}}
+
+{{- define "workload-identity-agent.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- $identities := list -}}
+{{- range $identity := $config.identities -}}
+  {{- $serve := $identity.serve | default dict -}}
+  {{- if not (hasKey $identity "source") -}}
+    {{- $_ := set $identity "source" (dict "type" "file" "path" (printf "/var/run/secrets/wi-agent-tokens/%s/token" $identity.name)) -}}
+  {{- end -}}
+  {{- $directory := printf "/var/run/secrets/wi-agent/%s" $identity.name -}}
+  {{- if not (hasKey $identity "sinks") -}}
+    {{- $_ := set $identity "sinks" (list (dict "type" "files" "directory" (printf "%s/files" $directory))) -}}
+  {{- end -}}
+  {{- range $sink := $identity.sinks -}}
+    {{- if and (eq $sink.type "files") (not (hasPrefix (printf "%s/" $directory) $sink.directory)) -}}
+      {{- fail (printf "config.identities: %s: the files sink's directory has to lie below %s, where its volume is mounted" $identity.name $directory) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- if $serve.dialects -}}
+    {{- if not (hasKey $serve "authorization") -}}
+      {{- $_ := set $serve "authorization" "${WI_AUTHORIZATION}" -}}
+    {{- else if ne $serve.authorization "${WI_AUTHORIZATION}" -}}
+      {{- fail (printf "config.identities: %s: leave serve.authorization out: it would lie in a ConfigMap, and the pod's UID is used in its place" $identity.name) -}}
+    {{- end -}}
+    {{- $_ := set $identity "serve" $serve -}}
+  {{- end -}}
+  {{- $identities = append $identities $identity -}}
+{{- end -}}
+{{- $_ := set $config "identities" $identities -}}
+{{- toYaml $config -}}
+{{- end }}
+
+{{/* One identity of it; the argument holds `agent` and `identity`. */}}
+{{- define "workload-identity-agent.identity" -}}
+{{- $found := dict -}}
+{{- range (include "workload-identity-agent.config" .agent | fromYaml).identities -}}
+  {{- if eq .name $.identity -}}{{- $found = . -}}{{- end -}}
+{{- end -}}
+{{- if not $found -}}
+  {{- fail (printf "there is no identity %q in config.identities" .identity) -}}
+{{- end -}}
+{{- toYaml $found -}}
+{{- end }}
+
+{{/* For whom the pod's token is projected; the argument is the identity. */}}
+{{- define "workload-identity-agent.audience" -}}
+{{- $known := dict "aws" "sts.amazonaws.com" "azure" "api://AzureADTokenExchange" "alibaba" "sts.aliyuncs.com" -}}
+{{- with .provider.audiences -}}
+{{- first . -}}
+{{- else -}}
+{{- get $known .provider.type | required (printf "config.identities: %s: state the provider's audiences, or a source" .name) -}}
+{{- end -}}
+{{- end }}
+
+{{/* The port that the kubelet and Prometheus ask. */}}
+{{- define "workload-identity-agent.adminPort" -}}
+{{- $listen := first (dig "admin" "listen" (list ":9480") .Values.config) -}}
+{{- if regexMatch "^(127\\.|localhost:|\\[::1\\]|unix:)" $listen -}}
+{{- fail (printf "config.admin.listen: %s: the kubelet's probes come from outside of the pod: write :9480" $listen) -}}
+{{- end -}}
+{{- regexFind "[0-9]+$" $listen -}}
+{{- end }}
+
+{{/* Where SDKs in the pod ask. */}}
+{{- define "workload-identity-agent.metadataAddress" -}}
+{{- first (dig "metadata" "listen" (list "127.0.0.1:9481") .Values.config) -}}
+{{- end }}

@@ -1,0 +1,154 @@
+{{/*
+What a pod needs to have the agent beside it. In your own chart, with this one as a dependency:
+
+  {{- $agent := index .Subcharts "workload-identity-agent" }}
+  spec:
+    automountServiceAccountToken: false
+    securityContext: {{- include "workload-identity-agent.podSecurityContext" $agent | nindent 6 }}
+    initContainers: {{- include "workload-identity-agent.initContainers" $agent | nindent 6 }}
+    containers:
+      - name: app
+        env: {{- include "workload-identity-agent.env" (dict "agent" $agent "identity" "app") | nindent 10 }}
+        volumeMounts: {{- include "workload-identity-agent.mounts" (dict "agent" $agent "identity" "app") | nindent 10 }}
+      {{- include "workload-identity-agent.containers" $agent | nindent 6 }}
+    volumes: {{- include "workload-identity-agent.volumes" $agent | nindent 6 }}
+
+`initContainers` is the sidecar where the cluster has native ones, else nothing; `containers` the other way round.
+*/}}
+
+{{- define "workload-identity-agent.initContainers" -}}
+{{- if include "workload-identity-agent.native" . -}}
+- {{ include "workload-identity-agent.sidecar" . | nindent 2 | trim }}
+{{- end -}}
+{{- end }}
+
+{{- define "workload-identity-agent.containers" -}}
+{{- if not (include "workload-identity-agent.native" .) -}}
+- {{ include "workload-identity-agent.sidecar" . | nindent 2 | trim }}
+{{- end -}}
+{{- end }}
+
+{{/* The change policy is for your own volumes: none of them is walked through at each start because of us. */}}
+{{- define "workload-identity-agent.podSecurityContext" -}}
+fsGroup: {{ .Values.fsGroup }}
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "workload-identity-agent.sidecar" -}}
+{{- if .Values.hostNetwork -}}
+{{- fail "hostNetwork: every process of the node could ask the metadata endpoint for credentials: the agent does not run there" -}}
+{{- end -}}
+name: wi-agent
+image: {{ include "workload-identity-agent.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- if include "workload-identity-agent.native" . }}
+restartPolicy: Always
+{{- end }}
+args: [run, --log-level, {{ .Values.logging.level }}, --log-format, {{ .Values.logging.format }}]
+env:
+  - name: WI_AUTHORIZATION
+    valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+ports:
+  - {name: wi-admin, containerPort: {{ include "workload-identity-agent.adminPort" . }}, protocol: TCP}
+startupProbe:
+  httpGet: {path: /readyz, port: wi-admin}
+  {{- toYaml .Values.startupProbe | nindent 2 }}
+livenessProbe:
+  httpGet: {path: /healthz, port: wi-admin}
+  {{- toYaml .Values.livenessProbe | nindent 2 }}
+resources: {{- toYaml .Values.resources | nindent 2 }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  readOnlyRootFilesystem: true
+  allowPrivilegeEscalation: false
+  capabilities: {drop: [ALL]}
+  seccompProfile: {type: RuntimeDefault}
+volumeMounts:
+  - {name: wi-config, mountPath: /etc/wi-agent, readOnly: true}
+  - {name: wi-run, mountPath: /run/wi-agent}
+  {{- $config := include "workload-identity-agent.config" . | fromYaml }}
+  {{- if include "workload-identity-agent.tokens" . }}
+  - {name: wi-tokens, mountPath: /var/run/secrets/wi-agent-tokens, readOnly: true}
+  {{- end }}
+  {{- range $config.identities }}
+  {{- if .sinks }}
+  - {name: {{ include "workload-identity-agent.volume" .name }}, mountPath: /var/run/secrets/wi-agent/{{ .name }}}
+  {{- end }}
+  {{- end }}
+{{- end }}
+
+{{/* Projected tokens: of the identities whose source the chart filled in. */}}
+{{- define "workload-identity-agent.tokens" -}}
+{{- range .Values.config.identities }}
+{{- if not (hasKey . "source") }}
+- serviceAccountToken:
+    path: {{ .name }}/token
+    audience: {{ include "workload-identity-agent.audience" . | quote }}
+    expirationSeconds: {{ $.Values.tokenExpirationSeconds }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* One volume for each identity: a container sees what it mounts and nothing else. In memory, so that no token reaches a disk. */}}
+{{- define "workload-identity-agent.volumes" -}}
+- name: wi-config
+  configMap: {name: {{ include "workload-identity-agent.fullname" . }}}
+- name: wi-run
+  emptyDir: {medium: Memory, sizeLimit: 1Mi}
+{{- with include "workload-identity-agent.tokens" . }}
+- name: wi-tokens
+  projected:
+    sources: {{- . | trim | nindent 6 }}
+{{- end }}
+{{- range (include "workload-identity-agent.config" . | fromYaml).identities }}
+{{- if .sinks }}
+- name: {{ include "workload-identity-agent.volume" .name }}
+  emptyDir: {medium: Memory, sizeLimit: 4Mi}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* What your container mounts to read one identity's files; the argument holds `agent` and `identity`. */}}
+{{- define "workload-identity-agent.mounts" -}}
+{{- $identity := include "workload-identity-agent.identity" . | fromYaml -}}
+{{- if $identity.sinks -}}
+- {name: {{ include "workload-identity-agent.volume" .identity }}, mountPath: /var/run/secrets/wi-agent/{{ .identity }}, readOnly: true}
+{{- else -}}
+[]
+{{- end -}}
+{{- end }}
+
+{{/*
+Variables that make SDKs in your container use one identity; the argument holds `agent` and `identity`. One way only: the endpoint where it
+serves the identity, else the files, because AWS SDKs prefer the files' variables to the endpoint's.
+*/}}
+{{- define "workload-identity-agent.env" -}}
+{{- $identity := include "workload-identity-agent.identity" . | fromYaml -}}
+{{- if eq $identity.provider.type "aws" -}}
+{{- if has "container" (dig "serve" "dialects" list $identity) -}}
+- name: AWS_CONTAINER_CREDENTIALS_FULL_URI
+  value: http://{{ include "workload-identity-agent.metadataAddress" .agent }}/aws/{{ .identity }}/credentials
+- name: AWS_CONTAINER_AUTHORIZATION_TOKEN
+  valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+{{- else -}}
+{{- $sink := first $identity.sinks | required (printf "config.identities: %s: neither served nor in files: nothing leads an SDK to it" .identity) -}}
+- name: AWS_ROLE_ARN
+  value: {{ $identity.provider.roleArn | quote }}
+- name: AWS_WEB_IDENTITY_TOKEN_FILE
+  value: {{ printf "%s/%s" $sink.directory (dig "names" "token" "token" $sink) | quote }}
+{{- with $identity.provider.sessionName }}
+- name: AWS_ROLE_SESSION_NAME
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+- name: AWS_REGION
+  value: {{ $identity.provider.region | quote }}
+- name: AWS_DEFAULT_REGION
+  value: {{ $identity.provider.region | quote }}
+{{- else -}}
+[]
+{{- end -}}
+{{- end }}
