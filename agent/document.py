@@ -7,6 +7,7 @@ refused here or read as text, and nothing in it can make the agent slow, hang or
 import math
 from collections.abc import Iterator
 from typing import Any
+from unicodedata import category
 
 import yaml
 
@@ -195,7 +196,7 @@ class _Inspection:
 
     def _text(self, node: yaml.ScalarNode, place: Place) -> None:
         allowed = "\n\t\r" if FREE_TEXT & set(place) else ""
-        if any(character not in allowed and (character < " " or "\x7f" <= character < "\xa0") for character in node.value):
+        if any(character not in allowed and category(character) in {"Cc", "Cs"} for character in node.value):
             self._faults.append(
                 Fault(node.start_mark.line + 1, place, "a line break or control character in the text: write it in one line")
             )

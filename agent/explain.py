@@ -40,11 +40,11 @@ def explain(document: Document, environ: Mapping[str, str]) -> tuple[list[Fault]
         return [*document.faults, document.fault((), message)], []
     told = {fault.place for fault in document.faults}
     complaints = [complaint for complaint in _structural(document) if complaint.place not in told]
-    remainder = Remainder(document, {complaint.place for complaint in complaints})
-    config = remainder.convert(told)
+    remainder = Remainder(document, told | {complaint.place for complaint in complaints})
+    config = remainder.convert()
     faults = document.faults + [document.fault(place, message) for place, message in remainder.complaints]
     faults += [document.fault(complaint.place, complaint.message) for complaint in complaints]
-    broken = told | remainder.dropped | {complaint.meant for complaint in complaints if complaint.meant}
+    broken = remainder.dropped | {complaint.meant for complaint in complaints if complaint.meant}
     found = (remainder.original(finding) for finding in findings(config, environ)) if config else iter(())
     refused, warnings = placed(document, (finding for finding in found if not _rests_on(finding, broken)))
     return sorted(faults + refused, key=by_line), warnings

@@ -1,7 +1,6 @@
 """What is left of a configuration once its broken parts are taken out, and where each of it stood before."""
 
 import re
-from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +26,8 @@ class Remainder:
         self.complaints: list[tuple[Place, str]] = []
         """What only msgspec found."""
 
-    def convert(self, told: Container[Place]) -> Config | None:
-        """The configuration that is left; None where nothing can be saved. Places in `told` have had their complaint."""
+    def convert(self) -> Config | None:
+        """The configuration that is left; None where nothing can be saved."""
         while True:
             try:
                 config: Config = convert(self._without(self._data, ()), Config)
@@ -36,7 +35,7 @@ class Remainder:
                 message, _, where = str(error).partition(" - at ")
                 place = self._place(where)
                 missing = MISSING.search(message)
-                if not (missing and (*place, missing[1]) in self.dropped) and place not in told:
+                if not (missing and (*place, missing[1]) in self.dropped):
                     self.complaints.append((place, f"cannot be used: {message[:1].lower()}{message[1:]}"))
                 if not place or place in self.dropped:
                     return None

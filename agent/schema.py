@@ -66,8 +66,9 @@ def _describe(kind: inspect.Type, structs: dict[str, Any], describe: Describe) -
 
 
 def _structs(kind: inspect.StructType | inspect.UnionType, structs: dict[str, Any], describe: Describe) -> dict[str, Any]:
-    kinds = [each for each in (kind.types if isinstance(kind, inspect.UnionType) else (kind,)) if isinstance(each, inspect.StructType)]
-    if all(each.tag_field for each in kinds) and kinds:
+    types = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    kinds = [each for each in types if isinstance(each, inspect.StructType) and each.tag_field]
+    if len(kinds) == len(types):
         return _choice(kinds, structs, describe)
     if isinstance(kind, inspect.UnionType):
         return {"anyOf": [_describe(each, structs, describe) for each in kind.types]}

@@ -1,0 +1,99 @@
+"""Rules about each identity as a whole."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from agent.config import Config
+from agent.fault import Finding
+from agent.providers.aws import AwsSettings
+
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+SHORTEST = 16
+"""Characters of an `authorization`: what is shorter can be guessed."""
+
+
+def some(config: Config) -> Iterator[Finding]:
+    """An agent without identities is of no use, but may be on its way to be."""
+    if not config.identities:
+        yield Finding(place=("identities",), message="there are none, so the agent has nothing to do", warning=True)
+
+
+def names(config: Config) -> Iterator[Finding]:
+    """Each name once."""
+    first: dict[str, int] = {}
+    for index, identity in enumerate(config.identities):
+        if identity.name in first:
+            other = ("identities", first[identity.name], "name")
+            message = "the name is already taken: give each identity its own"
+            yield Finding(place=("identities", index, "name"), message=message, other=other, rests_on=(other,))
+        first.setdefault(identity.name, index)
+
+
+def idle(config: Config) -> Iterator[Finding]:
+    """An identity that goes nowhere."""
+    for index, identity in enumerate(config.identities):
+        if not identity.sinks and not identity.serve.dialects:
+            place = ("identities", index)
+            message = "neither written nor served: add sinks or serve.dialects"
+            yield Finding(place=place, message=message, warning=True, rests_on=((*place, "sinks"), (*place, "serve", "dialects")))
+
+
+def audiences(config: Config) -> Iterator[Finding]:
+    """A token has to be for somebody, and its `aud` is compared byte for byte."""
+    for index, identity in enumerate(config.identities):
+        place = ("identities", index, "provider", "audiences")
+        if not identity.provider.audiences:
+            yield Finding(place=place, message="empty: name at least one audience that the token is for")
+        for position, audience in enumerate(identity.provider.audiences):
+            if not audience or not audience.isascii() or not audience.isprintable():
+                yield Finding(place=(*place, position), message="an audience has to be printable ASCII, and not empty")
+
+
+def dialects(config: Config) -> Iterator[Finding]:
+    """Only what the provider holds can be served."""
+    for index, identity in enumerate(config.identities):
+        provider = identity.provider
+        place = ("identities", index, "serve", "dialects")
+        grounds = (("identities", index, "provider"),)
+        for position, dialect in enumerate(identity.serve.dialects):
+            if not (isinstance(provider, AwsSettings) and provider.exchange):
+                message = f"{dialect} serves AWS sessions: it needs provider type aws with exchange: true"
+                yield Finding(place=(*place, position), message=message, rests_on=grounds)
+
+
+def authorization(text: str, environ: Mapping[str, str]) -> str:
+    """What a client has to present. `${NAME}` stands for that variable.
+
+    Raises ValueError, without the text, where it cannot be used as the value of an HTTP header or can be guessed.
+    """
+    variable = VARIABLE.fullmatch(text)
+    if variable and not environ.get(variable[1]):
+        raise ValueError(f"the environment variable {variable[1]} is not set, or empty")
+    if not variable and "${" in text:
+        raise ValueError("${NAME} has to be the whole of the text")
+    found = environ[variable[1]] if variable else text
+    whose = f"the value of {variable[1]}" if variable else "the text"
+    if len(found) < SHORTEST:
+        raise ValueError(f"{whose} is too short: at least {SHORTEST} characters")
+    if not re.fullmatch(r"[\x21-\x7e]+", found, re.ASCII):
+        raise ValueError(f"{whose} has to be printable ASCII without spaces or line breaks")
+    return found
+
+
+def authorizations(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Each can be used, and none stands in the file."""
+    for index, identity in enumerate(config.identities):
+        text = identity.serve.authorization
+        place = ("identities", index, "serve", "authorization")
+        if text is None:
+            continue
+        try:
+            authorization(text, environ)
+        except ValueError as error:
+            yield Finding(place=place, message=str(error))
+        if not VARIABLE.fullmatch(text):
+            message = "a secret in the configuration file: write ${NAME} and set that environment variable"
+            yield Finding(place=place, message=message, warning=True)
+
+
+RULES = (some, names, idle, audiences, dialects)

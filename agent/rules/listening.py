@@ -1,0 +1,93 @@
+"""Rules about where the agent listens."""
+
+import os
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+from agent.config import Config
+from agent.fault import Finding, Place
+from agent.settings import Address
+
+LINK_LOCAL = {
+    ip_address(each)
+    for each in (
+        "169.254.169.254",  # AWS, GCP, Azure
+        "169.254.170.2",  # ECS
+        "169.254.170.23",  # EKS Pod Identity
+        "169.254.169.252",  # GKE
+        "fd00:ec2::23",  # EKS Pod Identity
+        "fd00:ec2::254",  # AWS
+        "fd20:ce::254",  # GCP
+        "100.100.100.200",  # Alibaba Cloud
+    )
+}
+"""The clouds' own metadata addresses, which no other machine reaches."""
+LONGEST_SOCKET = 107
+"""Bytes: Linux's sockaddr_un holds 108 with the final NUL (unix(7))."""
+
+
+def listeners(config: Config) -> Iterator[tuple[Place, Address]]:
+    """Every address, and where it stands."""
+    blocks = {"admin": config.admin.listen, "metadata": config.metadata.listen, "issuer": config.issuer.listen if config.issuer else ()}
+    for block, addresses in blocks.items():
+        yield from (((block, "listen", index), address) for index, address in enumerate(addresses))
+    yield ("control", "socket"), Address("", 0, config.control.socket)
+
+
+def once(config: Config) -> Iterator[Finding]:
+    """No two listeners take the same place."""
+    seen: list[tuple[Place, Address]] = []
+    for place, address in listeners(config):
+        other = next((earlier for earlier, taken in seen if _clash(address, taken)), None)
+        if other:
+            message = f"{address} is already listened on: take another port or path"
+            yield Finding(place=place, message=message, other=other, rests_on=(other,))
+        seen.append((place, address))
+
+
+def private(config: Config) -> Iterator[Finding]:
+    """Credentials are not handed out over the network."""
+    for index, address in enumerate(config.metadata.listen if not config.metadata.allow_non_loopback else ()):
+        if not address.loopback and not _link_local(address):
+            message = f"{address} can be reached from other machines: use 127.0.0.1, [::1] or unix:, or set allowNonLoopback: true"
+            yield Finding(place=("metadata", "listen", index), message=message, rests_on=(("metadata", "allowNonLoopback"),))
+
+
+def anywhere(config: Config) -> Iterator[Finding]:
+    """What is served is served somewhere."""
+    for index, identity in enumerate(config.identities if not config.metadata.listen else ()):
+        if identity.serve.dialects:
+            message = "nothing can be served while metadata.listen is empty"
+            yield Finding(place=("identities", index, "serve", "dialects"), message=message, rests_on=(("metadata", "listen"),))
+
+
+def sockets(config: Config) -> Iterator[Finding]:
+    """Socket files have short names."""
+    for place, address in listeners(config):
+        if (address.path or not address.port) and len(os.fsencode(address.path)) > LONGEST_SOCKET:
+            yield Finding(place=place, message=f"a socket's path has at most {LONGEST_SOCKET} bytes: write a shorter or relative one")
+
+
+def _clash(one: Address, two: Address) -> bool:
+    if one.path or two.path:
+        return bool(one.path and two.path) and os.path.realpath(one.path) == os.path.realpath(two.path)
+    same = _host(one) == _host(two) or "" in (_host(one), _host(two))
+    return one.port == two.port != 0 and same
+
+
+def _host(address: Address) -> str:
+    try:
+        found = ip_address(address.host)
+    except ValueError:
+        return "127.0.0.1" if address.host == "localhost" else address.host.lower()
+    return "" if found.is_unspecified else str(found)
+
+
+def _link_local(address: Address) -> bool:
+    try:
+        return ip_address(address.host) in LINK_LOCAL
+    except ValueError:
+        return False
+
+
+RULES = (once, private, anywhere, sockets)

@@ -1,0 +1,139 @@
+"""Rules about what is written where."""
+
+import grp
+import os
+import pwd
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+
+from agent.config import Config
+from agent.fault import Finding, Place
+from agent.sinks import SinkSettings
+from agent.sources.file import FileSettings
+from agent.wording import nearest
+
+FILES = ("token", "credentialsFile", "credentials", "config", "ca.crt", "namespace")
+"""What an identity's directory holds and can be renamed."""
+TAKEN = ("grant.json", "authorization")
+"""What it holds under one name only."""
+LONGEST_NAME = 255
+"""Bytes of a file name (NAME_MAX)."""
+
+
+def sinks(config: Config) -> Iterator[tuple[Place, SinkSettings]]:
+    """Every sink, and where it stands."""
+    for index, identity in enumerate(config.identities):
+        yield from ((("identities", index, "sinks", position), sink) for position, sink in enumerate(identity.sinks))
+
+
+def apart(config: Config) -> Iterator[Finding]:
+    """One writer for a directory, and nobody writes inside another's; the issuer's keys lie by themselves."""
+    seen: list[tuple[Place, PurePath]] = []
+    if config.issuer and config.issuer.state:
+        seen.append((("issuer", "state"), PurePath(os.path.realpath(config.issuer.state))))
+    for place, sink in sinks(config):
+        if not sink.directory:
+            continue
+        mine = PurePath(os.path.realpath(sink.directory))
+        for other, theirs in seen:
+            if mine.is_relative_to(theirs) or theirs.is_relative_to(mine):
+                how = "the same directory as" if mine == theirs else "inside" if mine.is_relative_to(theirs) else "around"
+                message = f"{how} another's: give each its own, side by side"
+                yield Finding(place=(*place, "directory"), message=message, other=other, rests_on=(other,))
+                break
+        seen.append(((*place, "directory"), mine))
+
+
+def directories(config: Config) -> Iterator[Finding]:
+    """A directory can be one, and is not part of what an atomic writer swaps."""
+    for place, sink in sinks(config):
+        if not sink.directory:
+            continue
+        within = {part for path in (os.path.abspath(sink.directory), os.path.realpath(sink.directory)) for part in PurePath(path).parts}  # noqa: PTH100  # Path.absolute keeps `..`
+        hidden = next((part for part in sorted(within) if part.startswith("..")), None)
+        if hidden:
+            message = f"below `{hidden}`, which an atomic writer replaces: choose a directory outside"
+            yield Finding(place=(*place, "directory"), message=message)
+        around = PurePath(os.path.realpath(sink.directory))
+        obstacle = next((path for path in (around, *around.parents) if os.path.lexists(path)), None)
+        if obstacle and not os.path.isdir(obstacle):  # noqa: PTH112  # no error where it may not be looked at
+            message = f"{obstacle} exists and is not a directory: choose another, or move it away"
+            yield Finding(place=(*place, "directory"), message=message)
+
+
+def written(config: Config) -> Iterator[Finding]:
+    """No path is empty, and a mount path is a whole one."""
+    paths: list[tuple[Place, str]] = [(("control", "socket"), config.control.socket)]
+    if config.issuer:
+        paths.append((("issuer", "state"), config.issuer.state))
+    for index, identity in enumerate(config.identities):
+        if isinstance(identity.source, FileSettings):
+            paths.append((("identities", index, "source", "path"), identity.source.path))
+    paths += [((*place, "directory"), sink.directory) for place, sink in sinks(config)]
+    yield from (Finding(place=place, message="empty: write a path") for place, path in paths if not path)
+    for place, sink in sinks(config):
+        if sink.mount_path is not None and not sink.mount_path.startswith("/"):
+            message = "has to be absolute, as the consumer mounts it, such as /var/run/identity"
+            yield Finding(place=(*place, "mountPath"), message=message)
+
+
+def circular(config: Config) -> Iterator[Finding]:
+    """Nobody reads its token from where it writes it."""
+    for index, identity in enumerate(config.identities):
+        if not isinstance(identity.source, FileSettings) or not identity.source.path:
+            continue
+        path = PurePath(os.path.abspath(identity.source.path))  # noqa: PTH100  # as above
+        for position, sink in enumerate(identity.sinks):
+            if sink.directory and path.is_relative_to(os.path.abspath(sink.directory)):  # noqa: PTH100  # as above
+                place = ("identities", index, "source", "path")
+                other: Place = ("identities", index, "sinks", position, "directory")
+                message = "lies in this identity's own sink: read the token where somebody else writes it"
+                yield Finding(place=place, message=message, other=other, rests_on=(other,))
+
+
+def names(config: Config) -> Iterator[Finding]:
+    """Renamed files have names that can be, each its own."""
+    for place, sink in sinks(config):
+        taken = {name: name for name in (*TAKEN, *(file for file in FILES if file not in sink.names))}
+        for file, name in sink.names.items():
+            here = (*place, "names", file)
+            if file not in FILES:
+                meant = nearest(file, FILES)
+                hint = f", did you mean `{meant}`?" if meant else f": allowed are {', '.join(FILES)}"
+                yield Finding(place=here, message=f"no file of that name is written{hint}")
+            elif not name or "/" in name or name == "." or name.startswith("..") or len(os.fsencode(name)) > LONGEST_NAME:
+                message = f"a plain file name belongs here: no `/`, no `..` at its beginning, at most {LONGEST_NAME} bytes"
+                yield Finding(place=here, message=message)
+            elif name in taken:
+                yield Finding(place=here, message=f"{name!r} is already the name of {taken[name]}: choose another")
+            else:
+                taken[name] = file
+
+
+def owners(config: Config) -> Iterator[Finding]:
+    """Owner and group are known on this machine."""
+    for place, sink in sinks(config):
+        yield from _known(place, "owner", sink.owner, pwd.getpwnam)
+        yield from _known(place, "group", sink.group, grp.getgrnam)
+
+
+def modes(config: Config) -> Iterator[Finding]:
+    """Only the agent writes."""
+    for place, sink in sinks(config):
+        if sink.mode.bits & 0o022:
+            message = "lets others than the agent write the files: whoever does, decides who the workload is"
+            yield Finding(place=(*place, "mode"), message=message, warning=True)
+
+
+def _known(place: Place, key: str, who: str | int | None, look_up: Callable[[str], object]) -> Iterator[Finding]:
+    if isinstance(who, int) and not 0 <= who < (1 << 32) - 1:
+        yield Finding(place=(*place, key), message="no such number can be: write one from 0 to 4294967294")
+    elif isinstance(who, str):
+        try:
+            look_up(who)
+        except (KeyError, ValueError):
+            hint = "write the number without quotes" if who.isdigit() else "write its number, if it is known elsewhere only"
+            yield Finding(place=(*place, key), message=f"this machine knows no such {key}: {hint}")
+
+
+RULES = (apart, directories, written, circular, names, owners, modes)

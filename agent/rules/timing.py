@@ -1,0 +1,71 @@
+"""Rules about when."""
+
+import math
+from collections.abc import Iterator
+
+from agent.config import Config
+from agent.fault import Finding, Place
+from agent.margins import credential_margin, shortest, token_margin
+from agent.settings import Duration
+
+
+def jitters(config: Config) -> Iterator[Finding]:
+    """A refresh is not due before its credential began."""
+    place: Place = ("refresh", "jitter")
+    general = config.refresh
+    if general.jitter >= general.at:
+        message = f"jitter ({general.jitter}) has to be less than at ({general.at})"
+        yield Finding(place=place, message=message, rests_on=(("refresh", "at"),))
+    for index, identity in enumerate(config.identities):
+        own = identity.refresh
+        if own.at is None and own.jitter is None:
+            continue
+        at = general.at if own.at is None else own.at
+        jitter = general.jitter if own.jitter is None else own.jitter
+        if jitter >= at:
+            here: Place = ("identities", index, "refresh")
+            message = f"jitter ({jitter}) has to be less than at ({at})"
+            yield Finding(place=here, message=message, rests_on=(place, ("refresh", "at")))
+
+
+def positive(config: Config) -> Iterator[Finding]:
+    """What must not be nothing."""
+    general = config.refresh
+    durations: list[tuple[Place, Duration | None]] = [
+        (("refresh", "maxAge"), general.max_age),
+        (("refresh", "timeout"), general.timeout),
+        (("refresh", "backoff", "initial"), general.backoff.initial),
+    ]
+    for index, identity in enumerate(config.identities):
+        place = ("identities", index, "refresh")
+        durations += [((*place, "maxAge"), identity.refresh.max_age), ((*place, "timeout"), identity.refresh.timeout)]
+    for where, duration in durations:
+        if duration and duration.seconds < 1:
+            yield Finding(place=where, message="must be at least 1s")
+
+
+def backoff(config: Config) -> Iterator[Finding]:
+    """Pauses grow."""
+    initial, longest = config.refresh.backoff.initial, config.refresh.backoff.max
+    if initial.seconds > longest.seconds:
+        yield Finding(place=("refresh", "backoff"), message=f"initial ({initial}) is longer than max ({longest})")
+
+
+def eaten(config: Config) -> Iterator[Finding]:
+    """What is asked for outlives the margin of those who use it."""
+    for index, identity in enumerate(config.identities):
+        place = ("identities", index)
+        token = token_margin(str(identity.provider.__struct_config__.tag), written=bool(identity.sinks))
+        credential = credential_margin(identity.serve.dialects)
+        durations = (
+            ((*place, "source", "lifetime"), getattr(identity.source, "lifetime", None), token, (*place, "sinks")),
+            ((*place, "provider", "duration"), getattr(identity.provider, "duration", None), credential, (*place, "serve", "dialects")),
+        )
+        for where, duration, margin, grounds in durations:
+            if isinstance(duration, Duration) and duration.seconds < shortest(margin):
+                needed = Duration(60 * math.ceil(shortest(margin) / 60))
+                message = f"{duration} is too short: its readers want {Duration(int(margin))} left, so ask for at least {needed}"
+                yield Finding(place=where, message=message, rests_on=(grounds, (*place, "provider", "type")))
+
+
+RULES = (jitters, positive, backoff, eaten)
