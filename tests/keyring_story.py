@@ -4,6 +4,7 @@ Run as a program of its own by test_keyring.py, because it forks: each life is a
 which leaves the file system as SIGKILL would. The parent then opens the state and holds it against the child's ledger.
 """
 
+# ruff: noqa: T201  # a program: it prints its result
 import asyncio
 import json
 import os
