@@ -1,0 +1,147 @@
+"""The composition root: one configuration becomes parts, and the parts become tasks in one flat group.
+
+Shutdown is cancellation of that group; whatever was opened closes behind it.
+"""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import SystemRandom
+
+import structlog
+
+from agent.clock import Clock, WallClock
+from agent.config import Config
+from agent.fleet import Fleet
+from agent.model import Key
+from agent.reload import Reloader
+from agent.session import Session
+from agent.settings import Address
+from agent.store import Store
+from agent.tally import Tally
+from agent.toolbox import Issuer, Toolbox
+
+log = structlog.get_logger()
+
+
+class _Stopped(Exception):  # noqa: N818  # no error: it ends the group
+    """The daemon was asked to stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What both ways of running have."""
+
+    store: Store
+    toolbox: Toolbox
+    tally: Tally
+
+
+async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
+    """The daemon: returns after SIGTERM or SIGINT. Raises ConfigError where something cannot be opened."""
+    clock = WallClock()
+    stop, now = asyncio.Event(), asyncio.Event()
+
+    def stopping() -> None:
+        (now if stop.is_set() else stop).set()
+
+    _on_signals({signal.SIGTERM: stopping, signal.SIGINT: stopping})
+    try:
+        async with _parts(config, clock) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            fleet = Fleet(parts.store, parts.toolbox, group)
+            stack.push_async_callback(fleet.close)
+            await fleet.apply(config)
+            reloader = Reloader(path, environ, config, fleet, clock)
+            _on_signals({signal.SIGHUP: reloader.asked.set, signal.SIGUSR1: lambda: _renew_all(parts.store, clock)})
+            await _listen(stack, config, parts, clock, reloader)
+            group.create_task(fleet.welcome(), name="welcome variants")
+            group.create_task(reloader.run(), name="reload")
+            if parts.toolbox.issuer:
+                group.create_task(parts.toolbox.issuer.keyring.run(), name="rotate issuer keys")
+            log.info("agent.started", identities=len(config.identities), control=config.control.socket)
+            await stop.wait()
+            log.info("agent.stopping", delay=config.shutdown.delay.seconds)
+            await clock.wait(now, config.shutdown.delay.seconds)
+            raise _Stopped  # noqa: TRY301
+    except* _Stopped:
+        log.info("agent.stopped")
+
+
+async def once(config: Config, limit: float) -> list[str]:
+    """Delivers every identity once, within so many seconds; returns why each that was not delivered was not."""
+    clock = WallClock()
+    undelivered: list[str] = []
+    try:
+        async with _parts(config, clock) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            fleet = Fleet(parts.store, parts.toolbox, group)
+            stack.push_async_callback(fleet.close)
+            await fleet.apply(config)
+            try:
+                async with asyncio.timeout(limit):
+                    while _undelivered(parts.store, clock):
+                        await parts.store.change()
+            except TimeoutError:
+                undelivered = _undelivered(parts.store, clock)
+            raise _Stopped  # noqa: TRY301
+    except* _Stopped:
+        pass
+    return undelivered
+
+
+@asynccontextmanager
+async def _parts(config: Config, clock: Clock) -> AsyncIterator[Parts]:
+    async with AsyncExitStack() as stack:
+        tally = Tally()
+        session = await stack.enter_async_context(Session())
+        issuer = None
+        if config.issuer:
+            from agent.serving.discovery import keyring_of  # noqa: PLC0415  # cryptography, only where there is an issuer
+
+            keyring = await stack.enter_async_context(keyring_of(config.issuer, clock))
+            issuer = Issuer(url=config.issuer.url.text, keyring=keyring)
+        toolbox = Toolbox(clock=clock, random=SystemRandom(), tally=tally, http=session.get, issuer=issuer)
+        yield Parts(store=Store(), toolbox=toolbox, tally=tally)
+
+
+async def _listen(stack: AsyncExitStack, config: Config, parts: Parts, clock: Clock, reloader: Reloader) -> None:
+    from agent.metrics import Collector  # noqa: PLC0415  # prometheus_client and aiohttp.web, which `once` does without
+    from agent.serving.admin import AdminEndpoint  # noqa: PLC0415
+    from agent.serving.control import ControlEndpoint  # noqa: PLC0415
+    from agent.serving.listener import listening  # noqa: PLC0415
+
+    keyring = parts.toolbox.issuer and parts.toolbox.issuer.keyring
+    collector = Collector(parts.store, parts.tally, clock, reloader, keyring.states if keyring else tuple)
+    control = ControlEndpoint(parts.store, clock)
+    await stack.enter_async_context(listening(control.answer, [Address("", 0, config.control.socket)], "control"))
+    if config.issuer and keyring:
+        from agent.serving.discovery import application  # noqa: PLC0415
+
+        await stack.enter_async_context(listening(application(config.issuer.url.text, keyring), config.issuer.listen, "issuer"))
+    admin = AdminEndpoint(parts.store, clock, collector)
+    await stack.enter_async_context(listening(admin.answer, config.admin.listen, "admin"))
+
+
+def _renew_all(store: Store, clock: Clock) -> None:
+    for profile in store.profiles():
+        store.renew(profile.name, clock.now())
+
+
+def _undelivered(store: Store, clock: Clock) -> list[str]:
+    reasons = []
+    for profile in store.profiles():
+        if store.delivered(profile.name, clock.now()):
+            continue
+        record = store.record(Key(profile.name))
+        failures = [record.failure, *(landing.failure for landing in record.landings.values())] if record else []
+        said = [f"{failure.message}{f' ({failure.remedy})' if failure.remedy else ''}" for failure in failures if failure]
+        reasons.append("; ".join(said) or f"{profile.name}: not delivered in time")
+    return reasons
+
+
+def _on_signals(actions: Mapping[signal.Signals, Callable[[], object]]) -> None:
+    loop = asyncio.get_running_loop()
+    for number, action in actions.items():
+        loop.add_signal_handler(number, action)

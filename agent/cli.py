@@ -1,0 +1,98 @@
+"""The command line: what may be typed, and which function each command is.
+
+Commands are imported when they are chosen: `status` loads neither aiohttp nor any SDK.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from agent import __version__
+
+CONFIG = "/etc/wi-agent/config.yaml"
+USAGE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit status."""
+    options = _parser().parse_args(arguments)
+    options.explicit = bool(options.config or os.environ.get("WI_AGENT_CONFIG"))
+    options.config = Path(options.config or os.environ.get("WI_AGENT_CONFIG") or CONFIG)
+    module, function = options.command
+    command: Callable[[argparse.Namespace], int] = getattr(import_module(f"agent.commands.{module}"), function)
+    try:
+        return command(options)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    _common(common)
+    parser = argparse.ArgumentParser(prog="wi-agent", description="Keeps workload credentials fresh.")
+    parser.add_argument("--version", action="version", version=f"wi-agent {__version__}")
+    parser.set_defaults(config=None, socket=None, log_level="info", log_format="json")
+    _common(parser, default=argparse.SUPPRESS)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(name: str, module: str, function: str, text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", parents=[common])
+        command.set_defaults(command=(module, function))
+        return command
+
+    add("run", "daemon", "run", "run the daemon")
+    one = add("once", "daemon", "once", "deliver every identity once, then exit: for init containers, Jobs and cron")
+    one.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="seconds to wait at most (60)")
+    add("check", "inspect", "check", "validate the configuration and say everything that is wrong with it")
+    add("schema", "inspect", "schema", "print the JSON Schema of the configuration")
+    status = add("status", "client", "status", "show every identity and how it stands")
+    status.add_argument("--json", action="store_true", help="as JSON")
+    status.add_argument("--watch", action="store_true", help="again every second, until interrupted")
+    renew = add("renew", "client", "renew", "refresh identities now")
+    renew.add_argument("names", nargs="*", metavar="NAME")
+    renew.add_argument("--all", action="store_true", help="all of them")
+    wait = add("wait", "client", "wait", "return when every required identity is delivered")
+    wait.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="seconds to wait at most (60)")
+    env = add("env", "environment", "env", "print the variables that make SDKs use an identity")
+    env.add_argument("name", metavar="NAME")
+    env.add_argument("--via", choices=("endpoint", "files"), help="by default the endpoint, where it serves the identity")
+    env.add_argument("--format", choices=("shell", "dotenv", "yaml"), default="shell")
+    _issuer(commands, common)
+    return parser
+
+
+def _issuer(commands: Any, common: argparse.ArgumentParser) -> None:
+    issuer = commands.add_parser("issuer", help="the embedded issuer", parents=[common])
+    actions = issuer.add_subparsers(metavar="ACTION", required=True)
+    export = actions.add_parser("export", help="write discovery document and keys for static hosting", parents=[common])
+    export.add_argument("directory", metavar="DIR", type=Path)
+    export.set_defaults(command=("issuer", "export"))
+
+
+def _common(parser: argparse.ArgumentParser, default: Any = argparse.SUPPRESS) -> None:
+    parser.add_argument("-c", "--config", metavar="FILE", default=default, help=f"configuration ($WI_AGENT_CONFIG, then {CONFIG})")
+    parser.add_argument(
+        "--socket",
+        metavar="PATH",
+        default=default,
+        help="control socket ($WI_AGENT_SOCKET, the configuration's, then /run/wi-agent/agent.sock)",
+    )
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default=default, help="info by default")
+    parser.add_argument("--log-format", choices=("json", "console"), default=default, help="json by default")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value

@@ -1,0 +1,102 @@
+"""`status`, `renew` and `wait`: ask a running agent on its control socket. No aiohttp, no SDK."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from agent.commands import NO_AGENT, NOT_ALL, OK, UNUSABLE
+from agent.commands.calling import NobodyThere, ask
+from agent.commands.table import render
+
+SOCKET = "/run/wi-agent/agent.sock"
+PERIOD = 1.0
+"""Seconds between pictures of `status --watch`."""
+
+
+def status(options: argparse.Namespace) -> int:
+    """All identities: 0 if all are fresh, 3 if any is not, 4 where no agent answers."""
+    path = socket_path(options)
+    while True:
+        try:
+            code, found = ask(path, "GET", "/status")
+        except NobodyThere as nobody:
+            return _nobody(nobody)
+        if options.json:
+            print(json.dumps(found, indent=None if options.watch else 2), flush=True)  # noqa: T201
+        else:
+            clear = "\x1b[H\x1b[2J" if options.watch and sys.stdout.isatty() else ""
+            print(clear + render(found, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ), flush=True)  # noqa: T201
+        if not options.watch:
+            return OK if all(identity["state"] == "fresh" for identity in found["identities"]) and code == 200 else NOT_ALL
+        time.sleep(PERIOD)
+
+
+def renew(options: argparse.Namespace) -> int:
+    """Refreshes now: 0 if all were renewed, 3 if not, 4 where no agent answers."""
+    if bool(options.names) == options.all:
+        print("wi-agent renew: give NAMEs, or --all", file=sys.stderr)  # noqa: T201
+        return UNUSABLE
+    try:
+        code, found = ask(socket_path(options), "POST", "/renew", {"all": True} if options.all else {"names": options.names})
+        if code != 200:
+            print(f"wi-agent renew: {found['error']}", file=sys.stderr)  # noqa: T201
+            return NOT_ALL
+        _, after = ask(socket_path(options), "GET", "/status")
+    except NobodyThere as nobody:
+        return _nobody(nobody)
+    said = {
+        "renewed": "renewed",
+        "too_recent": "renewed less than 10 s ago, left alone",
+        "pending": "still trying, see wi-agent status",
+        "failed": "failed",
+    }
+    failures = {identity["name"]: identity["failure"] for identity in after["identities"]}
+    for name, result in found["renewals"].items():
+        failure = failures.get(name)
+        why = f": {failure['message']} ({failure['remedy']})" if result == "failed" and failure else ""
+        print(f"{name}: {said[result]}{why}")  # noqa: T201
+    return OK if all(result == "renewed" for result in found["renewals"].values()) else NOT_ALL
+
+
+def wait(options: argparse.Namespace) -> int:
+    """Until every required identity is delivered: 0, or 3 at the time limit, or 4 where no agent answers by then."""
+    until = time.monotonic() + options.timeout
+    while True:
+        left = max(0.0, until - time.monotonic())
+        try:
+            _, found = ask(socket_path(options), "GET", f"/wait?timeout={left:.3f}", patience=left + 10)
+        except NobodyThere as nobody:
+            if time.monotonic() + 0.1 >= until:
+                return _nobody(nobody)
+            time.sleep(0.1)  # an agent that is just starting
+            continue
+        if found["ready"]:
+            return OK
+        print(render(found), file=sys.stderr)  # noqa: T201
+        return NOT_ALL
+
+
+def socket_path(options: argparse.Namespace) -> str:
+    """--socket, $WI_AGENT_SOCKET, the socket of the configuration that was named, and the usual place."""
+    chosen = options.socket or os.environ.get("WI_AGENT_SOCKET")
+    return chosen or (_configured(options.config) if options.explicit else None) or SOCKET
+
+
+def _configured(config: Path) -> str | None:
+    """`control.socket` of this file, which need not be good otherwise."""
+    import yaml  # noqa: PLC0415  # only where a file was named
+
+    try:
+        data: Any = yaml.safe_load(config.read_text())
+        return str(data["control"]["socket"])
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
+        return None
+
+
+def _nobody(nobody: NobodyThere) -> int:
+    print(f"wi-agent: {nobody}", file=sys.stderr)  # noqa: T201
+    return NO_AGENT

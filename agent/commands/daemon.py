@@ -1,0 +1,73 @@
+"""`run` and `once`."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+
+import structlog
+
+from agent.commands import NOT_ALL, OK, UNUSABLE
+from agent.config import Config
+from agent.errors import ConfigError, frames
+from agent.logs import set_up
+from agent.process import harden
+from agent.reading import load
+
+BUG = 1
+
+
+def run(options: argparse.Namespace) -> int:
+    """The daemon: 0 after SIGTERM or SIGINT, 2 for a bad configuration, 1 for a bug."""
+    harden()
+    set_up(options.log_level, options.log_format)
+    from agent.app import serve  # noqa: PLC0415  # after `harden`, which has to come before anything else
+
+    def work(config: Config) -> int:
+        asyncio.run(serve(options.config, config, os.environ))
+        return OK
+
+    return _guarded(options, work)
+
+
+def once(options: argparse.Namespace) -> int:
+    """Every identity once: 0 if all were delivered, 3 if not, 2 for a bad configuration."""
+    harden()
+    set_up(options.log_level, options.log_format)
+    from agent.app import once as deliver  # noqa: PLC0415
+
+    def work(config: Config) -> int:
+        undelivered = asyncio.run(deliver(config, options.timeout))
+        for reason in undelivered:
+            print(f"not delivered: {reason}", file=sys.stderr)  # noqa: T201
+        return NOT_ALL if undelivered else OK
+
+    return _guarded(options, work)
+
+
+def _guarded(options: argparse.Namespace, work: Callable[[Config], int]) -> int:
+    try:
+        return work(load(options.config, os.environ))
+    except ConfigError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return UNUSABLE
+    except BaseExceptionGroup as group:
+        refused = group.subgroup(ConfigError)
+        if refused is not None:
+            for leaf in _leaves(refused):
+                print(leaf, file=sys.stderr)  # noqa: T201
+            return UNUSABLE
+        for leaf in _leaves(group):
+            structlog.get_logger().critical("agent.died", error=type(leaf).__name__, frames=frames(leaf))
+        return BUG
+    except Exception as error:  # noqa: BLE001  # its message may hold a secret, so Python must not print it
+        structlog.get_logger().critical("agent.died", error=type(error).__name__, frames=frames(error))
+        return BUG
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found

@@ -1,0 +1,36 @@
+"""`check` and `schema`: the configuration, without an agent."""
+
+import argparse
+import json
+import os
+import sys
+
+from agent.commands import OK, UNUSABLE
+from agent.errors import ConfigError
+from agent.reading import check as examine
+from agent.reading import render
+
+
+def check(options: argparse.Namespace) -> int:
+    """Every error and warning at once, each with its line: 0 if the configuration is good, 2 if not."""
+    try:
+        verdict = examine(options.config, os.environ)
+    except ConfigError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return UNUSABLE
+    for warning in verdict.warnings:
+        print(f"warning: {render(options.config, warning)}", file=sys.stderr)  # noqa: T201
+    for fault in verdict.faults:
+        print(render(options.config, fault), file=sys.stderr)  # noqa: T201
+    if verdict.config is None:
+        return UNUSABLE
+    print(f"{options.config}: good, {len(verdict.config.identities)} identities")  # noqa: T201
+    return OK
+
+
+def schema(_options: argparse.Namespace) -> int:
+    """The JSON Schema of the configuration."""
+    from agent.schema import schema as describe  # noqa: PLC0415
+
+    print(json.dumps(describe(), indent=2))  # noqa: T201
+    return OK

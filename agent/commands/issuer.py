@@ -1,0 +1,29 @@
+"""`issuer export`: the issuer's documents for static hosting."""
+
+import argparse
+import asyncio
+import os
+import sys
+
+from agent.clock import WallClock
+from agent.commands import OK, UNUSABLE
+from agent.errors import ConfigError, RefreshError
+from agent.reading import load
+
+
+def export(options: argparse.Namespace) -> int:
+    """Writes discovery document and keys below DIR: 0, or 2 where that cannot be done."""
+    from agent.serving.discovery import export as write  # noqa: PLC0415
+
+    try:
+        config = load(options.config, os.environ)
+        if config.issuer is None:
+            raise ConfigError(f"{options.config} has no issuer", remedy="add an `issuer:` block")  # noqa: TRY301
+        exported = asyncio.run(write(config.issuer, options.directory, WallClock()))
+    except (ConfigError, RefreshError, OSError) as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return UNUSABLE
+    for file in exported.files:
+        print(file)  # noqa: T201
+    print(f"export again before {exported.complete_until:%Y-%m-%dT%H:%M:%SZ}", file=sys.stderr)  # noqa: T201
+    return OK

@@ -1,0 +1,215 @@
+"""The identities that run: takes them up, changes them, lets them go, as the configuration says.
+
+Each identity is a keeper and its couriers, tasks in the one flat group of `app.py`.
+"""
+
+import asyncio
+import re
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from agent import providers, sinks, sources
+from agent.config import Config, Identity, identity_digest
+from agent.courier import Courier
+from agent.gate import Gate
+from agent.keeper import Habits, Keeper
+from agent.margins import credential_margin, token_margin
+from agent.model import Key, Sink
+from agent.record import Profile
+from agent.schedule import Backoff, Policy
+from agent.store import Store
+from agent.toolbox import Toolbox
+
+log = structlog.get_logger()
+
+WITHDRAWAL = 5.0
+"""Seconds that a sink may take to give up what it holds."""
+FILE_AT = 0.9
+"""Share of a token's lifetime after which a file that somebody else renews is looked at as due: kubelet begins at 0.8
+and acts at the pod's next sync, 60 to 90 s later."""
+
+
+@dataclass(slots=True)
+class Member:
+    """One running identity."""
+
+    identity: Identity
+    keeper: Keeper
+    sinks: list[Sink]
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+class Fleet:
+    """All running identities."""
+
+    def __init__(self, store: Store, toolbox: Toolbox, group: asyncio.TaskGroup) -> None:
+        self._store = store
+        self._toolbox = toolbox
+        self._group = group
+        self._gate = Gate(16)
+        self._config = Config()
+        self._members: dict[str, Member] = {}
+        self._retired: list[Sink] = []
+
+    async def apply(self, config: Config) -> None:
+        """Makes what runs be what the configuration says; what did not change is not touched."""
+        wanted = {identity.name: identity for identity in config.identities}
+        same = config.refresh == self._config.refresh and config.issuer == self._config.issuer
+        if config.refresh.concurrency != self._config.refresh.concurrency or not self._members:
+            self._gate = Gate(config.refresh.concurrency)
+        gone = [name for name in self._members if name not in wanted]
+        changed = [name for name, member in self._members.items() if name in wanted and not (same and member.identity == wanted[name])]
+        self._config = config
+        for name in gone:
+            await self._dismiss(name)
+        kept = {f"files:{sink.directory}" for identity in config.identities for sink in identity.sinks}
+        leaving = {name: await self._halt(name, kept) for name in changed}
+        for name, identity in wanted.items():
+            if name not in self._members:
+                self._take_up(identity, leaving.get(name, []))
+
+    async def welcome(self) -> None:
+        """Gives run-time variants a keeper; for ever."""
+        while True:
+            key = await self._store.newcomers.get()
+            if member := self._members.get(key.identity):
+                member.tasks = [task for task in member.tasks if not task.done()]
+                member.tasks.append(self._run(member.keeper.keep(key.variant), f"keep {key.identity} {key.variant}"))
+
+    async def close(self) -> None:
+        """Lets go of every place, leaving what was written."""
+        for sink in [*(sink for member in self._members.values() for sink in member.sinks), *self._retired]:
+            await _close(sink)
+
+    def _take_up(self, identity: Identity, leaving: list[Sink]) -> None:
+        tools = self._toolbox
+        digest = identity_digest(identity, self._config)
+        places = [sinks.build(settings, identity.name, digest, tools) for settings in identity.sinks]
+        profile = _profile(identity, self._config, digest, places)
+        record = self._store.enrol(profile)
+        keeper = Keeper(
+            profile,
+            sources.build(identity.source, identity.name, tools),
+            providers.build(identity.provider, identity.name, tools),
+            habits=_habits(identity, self._config),
+            store=self._store,
+            gate=self._gate,
+            clock=tools.clock,
+            random=tools.random,
+            tally=tools.tally,
+        )
+        member = self._members[identity.name] = Member(identity, keeper, places)
+        member.tasks = [self._run(keeper.keep(sinks=places), f"keep {identity.name}"), self._run(keeper.watch(), f"watch {identity.name}")]
+        member.tasks += [
+            self._run(keeper.keep(other.key.variant), f"keep {identity.name} {other.key.variant}")
+            for other in self._store.records(identity.name)
+            if other is not record
+        ]
+        for place in places:
+            courier = Courier(identity.name, place, store=self._store, clock=tools.clock, random=tools.random, tally=tools.tally)
+            member.tasks.append(self._run(courier.carry(), f"carry {identity.name} to {place.name}"))
+        if leaving:
+            self._retired += leaving
+            member.tasks.append(self._run(self._see_off(identity.name, digest, leaving), f"see off {identity.name}"))
+        log.info("identity.taken_up", identity=identity.name, source=profile.source, provider=profile.provider)
+
+    async def _halt(self, name: str, kept: set[str]) -> list[Sink]:
+        """Stops an identity whose settings changed; returns its sinks that the new settings no longer have."""
+        member = self._members.pop(name)
+        await _cancel(member.tasks)
+        leaving = [sink for sink in member.sinks if sink.name not in kept]
+        for sink in member.sinks:
+            if sink.name in kept:
+                await _close(sink)
+        return leaving
+
+    async def _see_off(self, name: str, digest: str, leaving: list[Sink]) -> None:
+        """Withdraws from places that are no longer wanted, once the new ones have what the workload needs."""
+        while True:
+            grant = self._store.newest(Key(name))
+            if grant and grant.digest == digest and self._store.delivered(name, self._toolbox.clock.now()):
+                break
+            await self._store.change()
+        for sink in leaving:
+            await _withdraw(sink)
+            self._retired.remove(sink)
+
+    async def _dismiss(self, name: str) -> None:
+        """The identity is gone: its files and its place in the store go at once."""
+        member = self._members.pop(name)
+        await _cancel(member.tasks)
+        self._store.forget(name)
+        self._toolbox.tally.forget(name, tuple(sink.name for sink in member.sinks))
+        for sink in member.sinks:
+            await _withdraw(sink)
+        log.info("identity.withdrawn", identity=name)
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self._group.create_task(work, name=name)
+
+
+def _profile(identity: Identity, config: Config, digest: str, places: list[Sink]) -> Profile:
+    own, general = identity.refresh, config.refresh
+    at = general.at if own.at is None else own.at
+    jitter = general.jitter if own.jitter is None else own.jitter
+    max_age = float((own.max_age or general.max_age).seconds)
+    source, provider = _tag(identity.source), _tag(identity.provider)
+    token = Policy(at=at, jitter=jitter, max_age=max_age, margin=token_margin(provider, written=bool(places)))
+    if source == "file":
+        token = Policy(at=max(at, FILE_AT), jitter=0.0, max_age=max_age)
+    return Profile(
+        name=identity.name,
+        digest=digest,
+        source=source,
+        provider=provider,
+        sinks=tuple(place.name for place in places),
+        required=identity.required,
+        dialects=identity.serve.dialects,
+        token_policy=token,
+        credential_policy=Policy(at=at, jitter=jitter, max_age=max_age, margin=credential_margin(identity.serve.dialects)),
+    )
+
+
+def _habits(identity: Identity, config: Config) -> Habits:
+    general = config.refresh
+    return Habits(
+        timeout=float((identity.refresh.timeout or general.timeout).seconds),
+        backoff=Backoff(initial=float(general.backoff.initial.seconds), max=float(general.backoff.max.seconds)),
+        namespace=_namespace(identity),
+    )
+
+
+def _namespace(identity: Identity) -> str:
+    """The Kubernetes namespace in a token's subject; empty where there is none."""
+    found = re.fullmatch(r"system:serviceaccount:([^:]+):[^:]+", getattr(identity.source, "subject", ""))
+    return found[1] if found else ""
+
+
+def _tag(settings: Any) -> str:
+    return str(settings.__struct_config__.tag)
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _withdraw(sink: Sink) -> None:
+    try:
+        async with asyncio.timeout(WITHDRAWAL):
+            await sink.withdraw()
+    except Exception as error:  # noqa: BLE001  # whatever it is, the others have to go too
+        log.error("delivery.not_withdrawn", sink=sink.name, error=str(error) or type(error).__name__)  # noqa: TRY400
+    await _close(sink)
+
+
+async def _close(sink: Sink) -> None:
+    try:
+        async with asyncio.timeout(WITHDRAWAL):
+            await sink.close()
+    except Exception as error:  # noqa: BLE001
+        log.warning("sink.not_closed", sink=sink.name, error=str(error) or type(error).__name__)

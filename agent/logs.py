@@ -1,0 +1,64 @@
+"""Logs: structured, to standard error, one event a line; a last net under everything that might look like a secret."""
+
+import logging
+import re
+import sys
+from typing import Any, Literal
+
+import structlog
+from structlog.typing import EventDict, WrappedLogger
+
+from agent.model import Secret
+
+Format = Literal["json", "console"]
+TOKEN = re.compile(r"eyJ[\w-]{5,}\.[\w-]+\.[\w-]*|(?<=://)[^/@\s:]+:[^/@\s]+(?=@)")
+"""What a JWT, or the password in a URL, looks like."""
+
+
+def set_up(level: str = "info", form: Format = "json") -> None:
+    """Once, at the start of a command."""
+    shared: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        redact,
+    ]
+    render: Any = structlog.processors.JSONRenderer() if form == "json" else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    structlog.configure(
+        processors=[*shared, render],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[_tidy, render]))
+    logging.basicConfig(handlers=[handler], level=max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]), force=True)
+
+
+def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Nothing that holds or resembles a token goes out, whoever logged it."""
+    return {key: _shown(value) for key, value in event.items()}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return TOKEN.sub("[redacted]", value)
+    if isinstance(value, Secret | bytes):
+        return "[redacted]"
+    if isinstance(value, dict):
+        return {key: _shown(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(inner) for inner in value]
+    return value
+
+
+def _tidy(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """A library's record: its text, and where an exception came from, but not what the exception says."""
+    record = event.pop("_record", None)
+    event.pop("_from_structlog", None)
+    if record is not None:
+        event["logger"] = record.name
+        if record.exc_info and record.exc_info[0]:
+            event["error"] = record.exc_info[0].__name__
+            record.exc_info = record.exc_text = None
+    event.pop("exc_info", None)
+    return event

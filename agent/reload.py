@@ -1,0 +1,86 @@
+"""Takes up a changed configuration: on SIGHUP, and when the file or the ConfigMap it lies in has changed.
+
+A bad one is refused and the running one kept.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+
+from agent.clock import Clock
+from agent.config import Config
+from agent.errors import ConfigError
+from agent.fleet import Fleet
+from agent.reading import load
+
+log = structlog.get_logger()
+
+LOOK_EVERY = 5.0
+"""Seconds between looks at the file."""
+
+
+class Reloader:
+    """Knows the running configuration."""
+
+    def __init__(self, path: Path, environ: Mapping[str, str], config: Config, fleet: Fleet, clock: Clock) -> None:
+        self._path = path
+        self._environ = environ
+        self._running = config
+        self._fleet = fleet
+        self._clock = clock
+        self._seen = _stamp(path)
+        self.asked = asyncio.Event()
+        """Set by SIGHUP."""
+        self.successful = True
+        self.succeeded_at = clock.now()
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            if await self._clock.wait(self.asked, LOOK_EVERY):
+                self.asked.clear()
+            elif _stamp(self._path) == self._seen:
+                continue
+            self._seen = _stamp(self._path)
+            await self.reload()
+
+    async def reload(self) -> bool:
+        """Reads the file and applies it; False where it is refused."""
+        try:
+            config = load(self._path, self._environ)
+            refuse_restart(self._running, config)
+        except ConfigError as error:
+            self.successful = False
+            log.error("config.refused", file=str(self._path), errors=error.message.splitlines(), remedy=error.remedy)  # noqa: TRY400
+            return False
+        await self._fleet.apply(config)
+        self._running = config
+        self.successful, self.succeeded_at = True, self._clock.now()
+        log.info("config.reloaded", file=str(self._path), identities=len(config.identities))
+        return True
+
+
+def refuse_restart(running: Config, wanted: Config) -> None:
+    """Raises ConfigError where the change is one that only a restart can make."""
+    changes = [
+        name
+        for name, one, other in (
+            ("issuer", running.issuer, wanted.issuer),
+            ("admin.listen", running.admin.listen, wanted.admin.listen),
+            ("metadata.listen", running.metadata.listen, wanted.metadata.listen),
+            ("control.socket", running.control.socket, wanted.control.socket),
+        )
+        if one != other
+    ]
+    if changes:
+        raise ConfigError(f"changes of {', '.join(changes)} need a restart", remedy="restart the agent, or take the change back")
+
+
+def _stamp(path: Path) -> object:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,43 @@
+"""The admin listener: GET /metrics, /healthz, /readyz and /readyz/NAME, and nothing else."""
+
+from aiohttp import web
+
+from agent.clock import Clock
+from agent.metrics import Collector, expose
+from agent.store import Store
+
+
+class AdminEndpoint:
+    """For Prometheus and for kubelet's probes. Depends on no cloud."""
+
+    def __init__(self, store: Store, clock: Clock, collector: Collector) -> None:
+        self._store = store
+        self._clock = clock
+        self._collector = collector
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """One request."""
+        if request.method not in {"GET", "HEAD"}:
+            return web.Response(status=405, text="method not allowed\n", headers={"Allow": "GET, HEAD"})
+        path = request.path
+        if path == "/metrics":
+            body, content_type = expose(self._collector, request.headers.get("Accept", ""))
+            return web.Response(body=body, headers={"Content-Type": content_type})
+        if path == "/healthz":
+            return web.Response(text="ok\n")
+        if path == "/readyz":
+            return self._ready(None)
+        if path.startswith("/readyz/"):
+            return self._ready(path.removeprefix("/readyz/"))
+        return web.Response(status=404, text="not found: try /metrics, /healthz, /readyz or /readyz/NAME\n")
+
+    def _ready(self, name: str | None) -> web.Response:
+        now = self._clock.now()
+        if name is not None and self._store.profile(name) is None:
+            return web.Response(status=404, text="no such identity\n")
+        names = [name] if name is not None else [profile.name for profile in self._store.profiles() if profile.required]
+        waiting = [one for one in names if not self._store.delivered(one, now)]
+        if not waiting:
+            return web.Response(text="ok\n")
+        lines = [f"{one}: {self._store.state(one, now)}, not delivered everywhere" for one in waiting]
+        return web.Response(status=503, text="\n".join(lines) + "\n")

@@ -1,0 +1,109 @@
+"""Opens and closes listeners: aiohttp's low-level server on every address of a list."""
+
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+
+from agent.errors import ConfigError
+from agent.settings import Address
+
+log = structlog.get_logger()
+
+Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+KEEPALIVE = 75.0
+"""Seconds that an idle connection stays open."""
+SHUTDOWN = 1.0
+"""Seconds that open requests get when the listener closes."""
+
+
+@asynccontextmanager
+async def listening(
+    answer: Answer | web.Application, addresses: Sequence[Address], purpose: str, *, socket_mode: int = 0o600
+) -> AsyncIterator[list[Address]]:
+    """Listens until left; yields the addresses really bound (port 0 becomes a port).
+
+    Raises ConfigError where an address cannot be had.
+    """
+    runner = _runner(answer)
+    await runner.setup()
+    try:
+        bound: list[Address] = []
+        for address in addresses:
+            bound.extend(await _open(runner, address, purpose, socket_mode))
+        if bound:
+            log.info("listener.opened", purpose=purpose, addresses=[str(one) for one in bound])
+        yield bound
+    finally:
+        await runner.cleanup()
+        _remove(addresses)
+
+
+def _runner(answer: Answer | web.Application) -> web.BaseRunner:
+    if isinstance(answer, web.Application):
+        return web.AppRunner(answer, access_log=None, keepalive_timeout=KEEPALIVE, shutdown_timeout=SHUTDOWN)
+    return web.ServerRunner(web.Server(answer, access_log=None, keepalive_timeout=KEEPALIVE), shutdown_timeout=SHUTDOWN)
+
+
+async def _open(runner: web.BaseRunner, address: Address, purpose: str, socket_mode: int) -> list[Address]:
+    try:
+        if address.path:
+            await web.SockSite(runner, _unix_socket(Path(address.path), socket_mode)).start()
+            return [address]
+        before = len(runner.addresses)
+        await web.TCPSite(runner, address.host or None, address.port, reuse_address=True).start()
+        return [Address(str(name[0]) if address.host else "", int(name[1])) for name in runner.addresses[before:]][
+            : None if address.host else 1
+        ]
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        raise ConfigError(
+            f"cannot listen on {address} for {purpose}: {reason}", remedy=f"free the address, or set another under {purpose}.listen"
+        ) from None
+
+
+def _remove(addresses: Sequence[Address]) -> None:
+    for address in addresses:
+        if address.path:
+            Path(address.path).unlink(missing_ok=True)
+
+
+def _unix_socket(path: Path, mode: int) -> socket.socket:
+    """A socket file with its final mode from the start. A left-over of a dead agent is replaced, a live one's is not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not stat.S_ISSOCK(path.lstat().st_mode):
+        raise ConfigError(f"{path} is there and is no socket", remedy="remove it, or set another path")
+    _bury(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o777 & ~mode)
+    try:
+        listener.bind(str(path))
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
+    return listener
+
+
+def _bury(path: Path) -> None:
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(str(path))
+        except FileNotFoundError:
+            return
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except OSError as error:
+            raise ConfigError(
+                f"cannot use the socket {path}: {error.strerror or error}", remedy="set a shorter path, or free this one"
+            ) from None
+    raise ConfigError(f"another agent answers on {path}", remedy="stop it, or set another control.socket")

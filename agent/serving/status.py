@@ -1,0 +1,88 @@
+"""The state of everything as plain data: what `wi-agent status` shows. Holds no secret, because the store shows none."""
+
+from datetime import datetime
+from typing import Any
+
+from agent import __version__
+from agent.clock import Clock
+from agent.model import Key
+from agent.record import Failure, Landing, Profile, Record, credential_span, landing_state, token_span
+from agent.schedule import Span, State
+from agent.store import Store
+
+
+def describe(store: Store, clock: Clock, names: list[str] | None = None) -> dict[str, Any]:
+    """All identities, or those named."""
+    now = clock.now()
+    return {
+        "version": __version__,
+        "now": _time(now),
+        "ready": store.ready(now),
+        "identities": [
+            _identity(store, profile, record, now)
+            for profile in sorted(store.profiles(), key=lambda profile: profile.name)
+            if (names is None or profile.name in names) and (record := store.record(Key(profile.name)))
+        ],
+    }
+
+
+def _identity(store: Store, profile: Profile, record: Record, now: datetime) -> dict[str, Any]:
+    grant = record.grant
+    return {
+        "name": profile.name,
+        "state": store.state(profile.name, now).value,
+        "delivered": store.delivered(profile.name, now),
+        "required": profile.required,
+        "source": profile.source,
+        "provider": profile.provider,
+        "token": _span(token_span(grant) if grant else None, now) | ({"id": grant.token.id} if grant and grant.token else {}),
+        "credential": _span(credential_span(grant) if grant else None, now),
+        "generation": grant.generation if grant else 0,
+        "nextRefresh": _time(record.due),
+        "failure": _failure(record.failure),
+        "note": record.note,
+        "served": list(profile.dialects),
+        "sinks": [_sink(sink, record, profile, now) for sink in profile.sinks],
+        "variants": [other.key.variant for other in store.records(profile.name) if other.key.variant],
+    }
+
+
+def _sink(sink: str, record: Record, profile: Profile, now: datetime) -> dict[str, Any]:
+    landing: Landing | None = record.landings.get(sink)
+    state = landing_state(record, sink, profile, now)
+    found = landing.delivery if landing else None
+    return {
+        "name": sink,
+        "state": (state if landing else State.MISSING).value,
+        "checkedAt": _time(landing.checked_at if landing else None),
+        "tokenExpiresAt": _time(found.token_expires_at if found else None),
+        "credentialExpiresAt": _time(found.credential_expires_at if found else None),
+        "failure": _failure(landing.failure if landing else None),
+    }
+
+
+def _span(span: Span | None, now: datetime) -> dict[str, Any]:
+    if span is None:
+        return {}
+    return {
+        "issuedAt": _time(span.issued_at),
+        "expiresAt": _time(span.expires_at),
+        "ageSeconds": round((now - span.issued_at).total_seconds(), 1),
+        "expiresInSeconds": round(span.remaining(now), 1),
+    }
+
+
+def _failure(failure: Failure | None) -> dict[str, Any] | None:
+    if failure is None:
+        return None
+    return {
+        "result": failure.reaction,
+        "message": failure.message,
+        "remedy": failure.remedy,
+        "at": _time(failure.at),
+        "count": failure.count,
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if moment else None
