@@ -49,9 +49,9 @@ true
 
 {{/* The volume of one identity (the argument is its name): a DNS label, and no two names share one. */}}
 {{- define "workload-identity-agent.volume" -}}
-{{- if or (contains "." .) (gt (len .) 60) -}}
-{{- printf "wi-%s-%s" (. | replace "." "-" | trunc 50 | trimSuffix "-") (sha256sum . | trunc 8) -}}
+{{- if or (contains "." .) (gt (len .) 57) -}}
+{{- printf "wi-id-%s-%s" (. | replace "." "-" | trunc 48 | trimSuffix "-") (sha256sum . | trunc 8) -}}
 {{- else -}}
-{{- printf "wi-%s" . -}}
+{{- printf "wi-id-%s" . -}}
 {{- end -}}
 {{- end }}

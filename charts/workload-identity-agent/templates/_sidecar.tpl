@@ -1,17 +1,17 @@
 {{/*
-What a pod needs to have the agent beside it. In your own chart, with this one as a dependency:
+What a pod needs to have the agent beside it. In a pod of your own chart, with this one as a dependency:
 
   {{- $agent := index .Subcharts "workload-identity-agent" }}
   spec:
     automountServiceAccountToken: false
-    securityContext: {{- include "workload-identity-agent.podSecurityContext" $agent | nindent 6 }}
-    initContainers: {{- include "workload-identity-agent.initContainers" $agent | nindent 6 }}
+    securityContext: {{- include "workload-identity-agent.podSecurityContext" $agent | nindent 4 }}
+    initContainers: {{- include "workload-identity-agent.initContainers" $agent | nindent 4 }}
     containers:
       - name: app
-        env: {{- include "workload-identity-agent.env" (dict "agent" $agent "identity" "app") | nindent 10 }}
-        volumeMounts: {{- include "workload-identity-agent.mounts" (dict "agent" $agent "identity" "app") | nindent 10 }}
-      {{- include "workload-identity-agent.containers" $agent | nindent 6 }}
-    volumes: {{- include "workload-identity-agent.volumes" $agent | nindent 6 }}
+        env: {{- include "workload-identity-agent.env" (dict "agent" $agent "identity" "app") | nindent 8 }}
+        volumeMounts: {{- include "workload-identity-agent.mounts" (dict "agent" $agent "identity" "app") | nindent 8 }}
+      {{- include "workload-identity-agent.containers" $agent | nindent 4 }}
+    volumes: {{- include "workload-identity-agent.volumes" $agent | nindent 4 }}
 
 `initContainers` is the sidecar where the cluster has native ones, else nothing; `containers` the other way round.
 */}}
