@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 
 from agent.aws.clients import AwsClients
+from agent.aws.regions import DATA
 from agent.aws.transport import Endpoint
 from agent.errors import Rejected, Unavailable
 from agent.settings import Url
@@ -81,6 +82,11 @@ async def test_nothing_is_taken_from_the_environment(aws: Cloud, monkeypatch: py
             f"[default]\nregion = us-west-2\nendpoint_url = {trap.url}\nca_bundle = /nowhere\nparameter_validation = true\n"
             f"[profile trapped]\nregion = us-west-2\nendpoint_url = {trap.url}\nrole_arn = arn:aws:iam::1:role/x\n"
         )
+        home = tmp_path / "home" / ".aws"
+        home.mkdir(parents=True)
+        for name in ("config", "credentials"):
+            (home / name).write_text("not a configuration file")
+        monkeypatch.setenv("HOME", str(home.parent))
         for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"):
             monkeypatch.setenv(name, trap.url)
         for name, value in {
@@ -116,6 +122,7 @@ async def test_nothing_is_taken_from_the_environment(aws: Cloud, monkeypatch: py
     assert aws.sts.requests == 2
     client = await aws.aws.client(endpoint(aws))
     assert (client.meta.region_name, client.meta.endpoint_url) == ("eu-west-1", aws.sts.url)
+    assert aws.aws._session.get_component("data_loader").search_paths == [str(DATA)]
 
 
 async def test_without_an_endpoint_the_client_asks_the_region(aws: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
