@@ -46,10 +46,12 @@ class Keyring:
         self._rhythm = Rhythm(every=every, publish_before=publish_before, longest_lifetime=longest_lifetime, cache=cache)
         self._clock = clock
         self._held: tuple[Held, ...] = ()
-        self._spare: keys.SigningKey | None = None
-        """Durable, but not in the index: what a failed change left for the next try."""
+        self._spare: tuple[keys.SigningKey, bytes] | None = None
+        """A key and its PEM, not in the index: what a failed change left for the next try, so that no strays pile up.
+        It is shown already."""
         self._public: dict[str, Any] = {"keys": []}
         self._signing = ""
+        self._ahead: str | None = None
 
     async def open(self, *, shared: bool = False) -> None:
         """Loads the keys, and makes the first where there is none; a full disk only delays that until `run`.
@@ -127,6 +129,9 @@ class Keyring:
             await self._drop(gone)
         if not self._held or self._outdated or rotation.publish_due(self._terms, self._rhythm) <= now:
             await self._publish()
+        if (ahead := rotation.dated_ahead(self._terms, now, self._rhythm)) and ahead != self._ahead:
+            log.warning("key.dated_ahead", kid=ahead, why="the clock was ahead when it was made: the key before it signs until then")
+        self._ahead = ahead
         signer = self._terms[rotation.signing(self._terms, now)]
         if signer.kid != self._signing:
             self._signing = signer.kid
@@ -174,33 +179,32 @@ class Keyring:
 
     def _take(self, held: tuple[Held, ...]) -> None:
         self._held = held
-        self._show([key for _, key in held])
+        self._show()
 
-    def _show(self, shown: Sequence[keys.SigningKey]) -> None:
+    def _show(self) -> None:
+        shown = [key for _, key in self._held]
+        if self._spare and self._spare[0] not in shown:
+            shown.append(self._spare[0])
         self._public = {"keys": [dict(key.jwk) for key in shown]}
 
     async def _publish(self) -> None:
-        """Shows a new key to the world, and only then writes down since when: it can have been seen for longer, never for less."""
+        """Shows a new key to the world, and only then writes down since when: it can have been seen for longer, never for less.
+
+        Where that fails it stays shown: the disk may have the date all the same, and a key that never signs harms nobody.
+        """
         if self._spare is None:
-            self._spare = await in_thread("issuer key", self._make)
-        key, now = self._spare, self._clock.now()
+            self._spare = await in_thread("issuer key", lambda: keys.generate(self._algorithm))
+            self._show()
+        key, pem = self._spare
+        await in_thread("issuer key", lambda: self._store.add(key, pem))
+        now = self._clock.now()
         if self._held:
             term = rotation.next_term(self._terms, key.kid, now, self._rhythm, replaces=self._outdated)
         else:
             term = rotation.first_term(key.kid, now, self._rhythm)
-        self._show([*(held for _, held in self._held), key])
-        try:
-            await self._index((*self._held, (term, key)))
-        except BaseException:
-            self._take(self._held)
-            raise
+        await self._index((*self._held, (term, key)))
         self._spare = None
         log.info("key.published", kid=key.kid, signs_from=term.signs_from.isoformat())
-
-    def _make(self) -> keys.SigningKey:
-        key, pem = keys.generate(self._algorithm)
-        self._store.add(key, pem)
-        return key
 
     async def _drop(self, gone: Sequence[str]) -> None:
         await self._index(tuple(held for held in self._held if held[0].kid not in gone))

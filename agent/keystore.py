@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import stat
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +25,8 @@ from agent.rotation import Term
 INDEX = "index.json"
 TEMPORARY = ".new"
 VERSION = 1
+PATIENCE = 0.5
+"""Seconds that an agent waits for the lock: an export, or a predecessor on its way out, lets go of it sooner."""
 LONGEST = 1024 * 1024
 """Bytes: no file here comes near."""
 
@@ -48,8 +51,7 @@ class KeyStore:
             self._make()
             self._directory = os.open(self._state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._own(self._directory, str(self._state), 0o700)
-            fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.writable = True
+            self._lock(patience=0.0 if shared else PATIENCE)
         except BlockingIOError:
             if not shared:
                 self.close()
@@ -108,10 +110,7 @@ class KeyStore:
 
     def remove(self, kid: str) -> None:
         """Deletes the PEM of a key that the index names no more."""
-        try:
-            os.unlink(_file(kid), dir_fd=self._directory)
-        except FileNotFoundError:
-            pass
+        self._remove(_file(kid))
 
     def _make(self) -> None:
         if not self._state.exists():
@@ -122,6 +121,20 @@ class KeyStore:
                 os.fsync(parent)
             finally:
                 os.close(parent)
+
+    def _lock(self, *, patience: float) -> None:
+        """Raises BlockingIOError where another process keeps the lock for longer than that."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(PATIENCE / 10)  # in a thread, and of the real time: the other process has no other
+            else:
+                self.writable = True
+                return
 
     def _own(self, descriptor: int, name: str, mode: int) -> None:
         """What others can reach is closed to them if it is ours, and refused if it is not. Raises ConfigError."""
@@ -173,19 +186,27 @@ class KeyStore:
             return False
         return True
 
+    def _remove(self, name: str) -> None:
+        try:
+            os.unlink(name, dir_fd=self._directory)
+        except FileNotFoundError:
+            pass
+
     def _write(self, name: str, data: bytes) -> None:
         """Whole or not at all, and durable on return. Raises OSError."""
         temporary = TEMPORARY + name
-        try:
-            os.unlink(temporary, dir_fd=self._directory)
-        except FileNotFoundError:
-            pass
+        self._remove(temporary)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(temporary, flags, 0o600, dir_fd=self._directory), "wb") as file:  # noqa: PTH123
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        descriptor = os.open(temporary, flags, 0o600, dir_fd=self._directory)
+        try:
+            with open(descriptor, "wb") as file:  # noqa: PTH123
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            os.rename(temporary, name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        except OSError:
+            self._remove(temporary)  # half a file on a full disk
+            raise
         os.fsync(self._directory)
 
     def _unusable(self, why: str, remedy: str) -> ConfigError:

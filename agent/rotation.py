@@ -84,6 +84,15 @@ def spent(terms: Sequence[Term], now: datetime, rhythm: Rhythm) -> list[str]:
     return [term.kid for term, end in ends if end and end <= now]
 
 
+def dated_ahead(terms: Sequence[Term], now: datetime, rhythm: Rhythm) -> str | None:
+    """The newest key, where it was made by a clock that ran ahead: rotation waits until the clock gets there.
+
+    It is not dated anew: a clock that is wrong now looks the same, and would cut short what the key before it needs.
+    """
+    furthest = now + timedelta(seconds=rhythm.every + rhythm.publish_before)
+    return terms[-1].kid if terms and terms[-1].signs_from > furthest else None
+
+
 def phases(terms: Sequence[Term], now: datetime) -> list[tuple[str, str, datetime]]:
     """(kid, state, since) of each key; the states are `published`, `signing` and `retired`."""
     current = signing(terms, now)

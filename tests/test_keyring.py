@@ -1,7 +1,9 @@
 """The issuer's keys over months: what is signed can be verified, by whoever kept the key set as long as he may."""
 
 import asyncio
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -216,6 +218,20 @@ async def test_a_clock_that_leaps_a_year_still_gives_the_next_key_its_time(tmp_p
         assert len(by_state(ring)["published"]) == 1
 
 
+async def test_a_key_made_by_a_clock_that_ran_ahead_is_said_once(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with keyring(tmp_path / "state", clock) as ring:
+        ((first, _, _),) = ring.states()
+        clock.jump(365 * DAY)
+        await ring.rotate()
+        clock.jump(-365 * DAY)
+        with capture_logs() as logged:
+            await ring.rotate()
+            await ring.rotate()
+        assert [entry["event"] for entry in logged] == ["key.dated_ahead"]
+        assert kid_of(token(ring, clock, 60)) == first
+
+
 async def test_tokens_signed_under_a_longer_limit_keep_their_key_after_the_limit_was_lowered(tmp_path: Path) -> None:
     clock = FakeClock()
     async with keyring(tmp_path / "state", clock, longest_lifetime=20 * DAY) as ring:
@@ -280,6 +296,20 @@ async def test_two_agents_do_not_share_a_state(tmp_path: Path) -> None:
         token(ring, clock, 60)
     async with keyring(tmp_path / "state", clock):
         pass  # and the lock goes with its holder
+
+
+async def test_an_agent_waits_a_moment_for_an_export_or_its_predecessor_to_let_go(tmp_path: Path) -> None:
+    clock = FakeClock()
+    exporting = keyring(tmp_path / "state", clock)
+    await exporting.open(shared=True)
+    starting = keyring(tmp_path / "state", clock)
+    opening = asyncio.create_task(starting.open())
+    await asyncio.sleep(0.1)
+    assert not opening.done()
+    exporting.close()
+    await opening
+    assert starting.public_keys() == exporting.public_keys()
+    starting.close()
 
 
 async def test_a_second_reader_sees_what_is_published_and_changes_nothing(tmp_path: Path) -> None:
@@ -355,14 +385,33 @@ async def test_a_bad_disk_ends_nothing_and_the_key_made_meanwhile_is_used_when_i
             with bad_disk(state):
                 clock.jump(30 * DAY)
                 await passing(clock, lambda: len([entry for entry in logged if entry["event"] == "key.rotation_failed"]) >= 5, step=5.0)
-                assert ring.public_keys() == before
-                kid_of(token(ring, clock, 60))
+                assert ring.public_keys()["keys"][:1] == before["keys"]
+                assert len(ring.public_keys()["keys"]) == 2, "shown already: the disk may hold the date after all"
+                assert kid_of(token(ring, clock, 60)) == before["keys"][0]["kid"]
                 assert len(list(state.glob("*.pem"))) == 2, "one new key, however many tries"
             await passing(clock, lambda: len(ring.states()) == 2, step=5.0)
         assert [entry["event"] for entry in logged][-2:] == ["key.published", "key.rotation_recovered"]
         (_, newcomer) = ring.states()
         assert newcomer[2] > START + timedelta(days=30), "published since it could be, not since it should have been"
         assert len(list(state.glob("*.pem"))) == 2
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename"])
+async def test_a_full_disk_is_not_filled_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    clock = FakeClock()
+    state = tmp_path / "state"
+    async with keyring(state, clock) as ring:
+        before = {path.name for path in state.iterdir()}
+        clock.jump(30 * DAY)
+        with monkeypatch.context() as full:
+            full.setattr(os, call, lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+            for _ in range(3):
+                with pytest.raises(OSError, match="No space left"):
+                    await ring.rotate()
+                assert {path.name for path in state.iterdir()} == before
+                assert len(ring.states()) == 1
+        await ring.rotate()
+        assert len(ring.public_keys()["keys"]) == 2
 
 
 async def test_without_a_first_key_the_issuer_says_so_and_goes_on_trying(tmp_path: Path) -> None:
@@ -374,7 +423,6 @@ async def test_without_a_first_key_the_issuer_says_so_and_goes_on_trying(tmp_pat
         await ring.open()
         with pytest.raises(NotReady, match="no key yet"):
             token(ring, clock, 60)
-        assert ring.public_keys() == {"keys": []}
         assert ring.states() == []
     async with running(ring):
         await passing(clock, lambda: ring.states() != [], step=1.0)

@@ -29,15 +29,15 @@ def test_an_agent_that_looks_whenever_it_likes_never_breaks_a_promise(rhythm: Rh
         now += timedelta(seconds=wait)
         gone = rotation.spent(terms, now, rhythm)
         for kid in gone:
-            assert signed.get(kid, START) <= now, "dropped while a token of its may live"
+            assert signed.get(kid, START) <= now, "dropped while a token of its may live, or a cache needs it"
         terms = [term for term in terms if term.kid not in gone]
         if rotation.publish_due(terms, rhythm) <= now:
             terms.append(rotation.next_term(terms, str(made), now, rhythm))
             made += 1
         assert terms == sorted(terms, key=lambda term: term.signs_from)
-        for moment in (now, now + timedelta(seconds=wait / 2)):
+        for moment in [now, *(term.signs_from - timedelta(microseconds=1) for term in terms if term.signs_from > now)]:
             signer = terms[rotation.signing(terms, moment)]
-            signed[signer.kid] = moment + timedelta(seconds=rhythm.longest_lifetime)
+            signed[signer.kid] = moment + timedelta(seconds=rhythm.longest_lifetime + rhythm.cache)
             assert signer.kid == "0" or moment - signer.published_at >= timedelta(seconds=rhythm.publish_before)
         assert rotation.next_change(terms, now, rhythm) >= now
         assert [state for _, state, _ in rotation.phases(terms, now)].count("signing") == 1
@@ -52,3 +52,5 @@ def test_a_key_dated_ahead_of_the_clock_is_neither_used_nor_followed() -> None:
     assert rotation.signing([first, ahead], now) == 0
     assert rotation.publish_due([first, ahead], rhythm) > now
     assert rotation.spent([first, ahead], now, rhythm) == []
+    assert rotation.dated_ahead([first, ahead], now, rhythm) == "ahead"
+    assert rotation.dated_ahead([first, ahead], now + timedelta(days=365), rhythm) is None

@@ -164,7 +164,7 @@ async def test_an_export_beside_a_running_agent_holds_what_the_agent_publishes(t
 
 async def test_an_export_that_cannot_be_written_names_the_place(tmp_path: Path) -> None:
     (tmp_path / "site").touch()
-    with pytest.raises(ConfigError, match="cannot write to .*site"):
+    with pytest.raises(ConfigError, match=r"cannot write to .*site"):
         await discovery.export(block(tmp_path), tmp_path / "site", FakeClock())
 
 
