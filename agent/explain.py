@@ -61,7 +61,7 @@ def _structural(document: Document) -> Iterator[Complaint]:
 
     keywords = {"scalar": _scalar, "oneOf": _branch, "anyOf": _any, "type": _type}
     make = cast("Callable[..., Callable[[Any], Any]]", extend)  # untyped
-    validator = make(jsonschema.Draft202012Validator, keywords)(schema(lambda kind: {"scalar": kind.__name__}))
+    validator = make(jsonschema.Draft202012Validator, keywords)(schema(lambda kind: {"scalar": kind.__name__, "description": SCALARS[kind.__name__].allowed}))
     for error in validator.iter_errors(document.data):
         yield from _worded(error, document)
 

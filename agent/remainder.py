@@ -1,7 +1,9 @@
 """What is left of a configuration once its broken parts are taken out, and where each of it stood before."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -15,6 +17,24 @@ STEP = re.compile(r"\.([^.\[\]`]+)|\[([0-9]+)\]")
 """Of msgspec's own paths: `$.identities[0].name`, with `[...]` for any key of a free mapping."""
 MISSING = re.compile(r"missing required field `([^`]+)`")
 
+STAND_INS: Mapping[str, Any] = MappingProxyType(
+    {
+        "name": "x",
+        "source": {"type": "file", "path": "x"},
+        "provider": {"type": "generic", "audiences": ["x"]},
+        "subject": "x",
+        "path": "x",
+        "audiences": ["x"],
+        "roleArn": "arn:aws:iam::000000000000:role/x",
+        "region": "eu-west-1",
+        "directory": "x",
+        "url": "https://x.invalid",
+        "listen": [],
+        "state": "x",
+    }
+)
+"""By key: what takes the place of a required setting, so that the rules see all that is around it. They conclude nothing from it."""
+
 
 class Remainder:
     """A document without its broken parts."""
@@ -25,6 +45,8 @@ class Remainder:
         """Everything taken out, in the end also what cannot be without it."""
         self.complaints: list[tuple[Place, str]] = []
         """What only msgspec found."""
+        self._stand_ins: dict[Place, Any] = {}
+        self._tried: set[Place] = set()
 
     def convert(self) -> Config | None:
         """The configuration that is left; None where nothing can be saved."""
@@ -33,15 +55,27 @@ class Remainder:
                 config: Config = convert(self._without(self._data, ()), Config)
             except msgspec.ValidationError as error:
                 message, _, where = str(error).partition(" - at ")
-                place = self._place(where)
-                missing = MISSING.search(message)
-                if not (missing and (*place, missing[1]) in self.dropped):
-                    self.complaints.append((place, f"cannot be used: {message[:1].lower()}{message[1:]}"))
-                if not place or place in self.dropped:
+                if not self._mend(message, self._place(where)):
                     return None
-                self.dropped.add(place)
             else:
                 return config
+
+    def _mend(self, message: str, place: Place) -> bool:
+        """Takes out what msgspec stopped at, or stands in for it; False where it makes no difference."""
+        missing = MISSING.search(message)
+        lacking = (*place, missing[1]) if missing else None
+        if lacking in self.dropped and lacking and lacking not in self._tried and lacking[-1] in STAND_INS:
+            self._tried.add(lacking)
+            self._stand_ins[lacking] = STAND_INS[str(lacking[-1])]
+            return True
+        if self._stand_ins.pop(place, None) is not None:
+            return True
+        if lacking not in self.dropped:
+            self.complaints.append((place, f"cannot be used: {message[:1].lower()}{message[1:]}"))
+        if not place or place in self.dropped:
+            return False
+        self.dropped.add(place)
+        return True
 
     def original(self, finding: Finding) -> Finding:
         """The finding with the indices of the whole document."""
@@ -55,7 +89,8 @@ class Remainder:
     def _without(self, data: Any, place: Place) -> Any:
         if isinstance(data, dict):
             pairs = ((key, value) for key, value in data.items() if isinstance(key, str) and (*place, key) not in self.dropped)
-            return {key: self._without(value, (*place, key)) for key, value in pairs}
+            stand_ins = {str(where[-1]): value for where, value in self._stand_ins.items() if where[:-1] == place}
+            return {key: self._without(value, (*place, key)) for key, value in pairs} | stand_ins
         if isinstance(data, list):
             return [self._without(data[index], (*place, index)) for index in self._kept(data, place)]
         return data

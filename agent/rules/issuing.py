@@ -28,7 +28,7 @@ def lifetimes(config: Config) -> Iterator[Finding]:
         return
     bounds = config.issuer.lifetime
     for index, source in users(config):
-        if not bounds.min.seconds <= source.lifetime.seconds <= bounds.max.seconds:
+        if bounds.min.seconds <= bounds.max.seconds and not bounds.min.seconds <= source.lifetime.seconds <= bounds.max.seconds:
             message = f"{source.lifetime} is not what the issuer grants: between {bounds.min} and {bounds.max} (issuer.lifetime)"
             yield Finding(place=("identities", index, "source", "lifetime"), message=message, rests_on=(("issuer", "lifetime"),))
 

@@ -1,0 +1,128 @@
+from pathlib import Path
+
+import pytest
+
+from agent import reading
+from agent.errors import ConfigError
+from tests.config.writing import verdict
+
+WRONG = """\
+refresh: {jiter: 0.1, timeout: 10}          # an unknown key, and no unit
+shutdown: {delay: soon}
+control: {socket: no}
+admin:
+  listen: "127.0.0.1:9480"
+metadata:
+  listen:
+    - 10.1.2.3:9481
+    - 127.0.0.1:99999
+issuer:
+  url: https://user:canary@issuer.example/
+  listen: []
+  algorithm: RS265
+  lifetime: {min: 1m, max: 12h}
+identities:
+  - name: Upper
+    source: {type: isuer, subject: x}
+    provider: {audiences: [a]}
+  - 5
+  - name: one
+    source: {type: file, path: /tokens/one}
+    provider: {type: generic, audiences: []}
+    sinks:
+      - {type: files, directory: run/shared, mode: 0640}
+      - {type: files, directory: run/shared/inner}
+      - {type: files, directory: /dev/null}
+      - directory: run/elsewhere
+  - name: one
+    source: {type: issuer, subject: two, lifetime: 5s, claims: {sub: root}}
+    provider: {type: aws, roleArn: "arn:aws:iam::123456789012:role/x"}
+  - name: three
+    source: {type: issuer, subject: three, lifetime: 48h}
+    provider: {type: generic, audiences: [x], audiences: [y]}
+    serve: {dialects: [container, contaner], authorization: "${CANARY}"}
+    sinks:
+      - {type: files, directory: run/shared, names: {token: a/b, tokn: c}, owner: nobody-at-all}
+"""
+SAID = """\
+F:1: refresh.jiter: unknown key, did you mean `jitter`?
+F:1: refresh.timeout: a unit is missing: write 10s, 10m, 10h or 10d
+F:2: shutdown.delay: 'soon' is not a duration: write a number and a unit, such as 10s, 5m, 1h or 30d
+F:3: control.socket: YAML reads an unquoted no as true or false: write it in quotes if it is meant as text
+F:5: admin.listen: text: write a list, such as [a, b]
+F:8: metadata.listen[0]: 10.1.2.3:9481 can be reached from other machines: use 127.0.0.1, [::1] or unix:, or set allowNonLoopback: true
+F:9: metadata.listen[1]: '127.0.0.1:99999' is not a listen address: a port is at most 65535
+F:10: issuer.state: missing, and there is no default
+F:11: issuer.url: must not end with `/`: the discovery document's address is made by appending to it
+F:11: issuer.url: must not hold a user or password: it stands in every token
+F:13: issuer.algorithm: 'RS265' is not known here, did you mean RS256?
+F:16: identities[0].name: 'Upper' cannot be used: write lower-case letters, digits, `-` and `.`, beginning and ending with a letter or digit
+F:17: identities[0].source.type: 'isuer' is not known here, did you mean issuer?
+F:18: identities[0].provider.type: missing: write one of generic, aws
+F:19: identities[1]: a number: write a block of keys and values
+F:22: identities[2].provider.audiences: empty: name at least one audience that the token is for
+F:24: identities[2].sinks[0].mode: not quoted, and YAML reads it as the number 416: write "0640" in quotes
+F:25: identities[2].sinks[1].directory: inside another's: give each its own, side by side (identities[2].sinks[0].directory in line 24)
+F:26: identities[2].sinks[2].directory: /dev/null exists and is not a directory: choose another, or move it away
+F:27: identities[2].sinks[3].type: missing: write one of files
+F:28: identities[3].name: the name is already taken: give each identity its own (identities[2].name in line 20)
+F:29: identities[3].source.claims.sub: the agent sets this claim itself; reserved are aud, exp, iat, iss, jti, kubernetes.io, nbf, sub
+F:29: identities[3].source.lifetime: 5s is not what the issuer grants: between 1m and 12h (issuer.lifetime)
+F:30: identities[3].provider.region: missing: write a region such as eu-west-1
+F:32: identities[4].source.lifetime: 2d is not what the issuer grants: between 1m and 12h (issuer.lifetime)
+F:33: identities[4].provider.audiences: given twice, first in line 33: keep one
+F:34: identities[4].serve.authorization: the environment variable CANARY is not set, or empty
+F:34: identities[4].serve.dialects[1]: 'contaner' is not known here, did you mean container?
+F:36: identities[4].sinks[0].directory: the same directory as another's: give each its own, side by side (identities[2].sinks[0].directory in line 24)
+F:36: identities[4].sinks[0].names.token: a plain file name belongs here: no `/`, no `..` at its beginning, at most 255 bytes
+F:36: identities[4].sinks[0].names.tokn: no file of that name is written, did you mean `token`?
+F:36: identities[4].sinks[0].owner: this machine knows no such owner: write its number, if it is known elsewhere only
+"""  # noqa: E501  # a line is a line
+
+
+def test_more_than_twenty_mistakes_are_all_told_at_once_each_with_its_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("F").write_text(WRONG)
+    with pytest.raises(ConfigError) as caught:
+        reading.load(Path("F"), {})
+    assert str(caught.value).splitlines() == SAID.splitlines()
+    assert len(SAID.splitlines()) >= 20
+
+
+def test_nothing_is_concluded_from_what_is_itself_broken(tmp_path):
+    text = """\
+isuer: {url: "https://issuer.example", listen: [], state: run/issuer}
+identities:
+  - name: one
+    source: {type: issuer, subject: x}
+    provider: {type: generic, audiences: [a]}
+    sinks: nowhere
+"""
+    found = verdict(tmp_path, text)
+    assert [(fault.line, fault.path) for fault in found.faults] == [(1, "isuer"), (6, "identities[0].sinks")]
+    assert found.warnings == []
+
+
+def test_a_rule_names_the_place_as_written_though_broken_parts_before_it_were_left_out(tmp_path):
+    text = """\
+identities:
+  - 1
+  - name: one
+    source: {type: file, path: x}
+    provider: {type: generic, audiences: [5, a, ä]}
+    sinks: [{type: files, directory: 7}, {type: files, directory: a, names: {token: a/b}}]
+  - 2
+  - name: one
+    source: {type: file, path: x}
+    provider: {type: generic, audiences: [b]}
+"""
+    paths = [(fault.line, fault.path) for fault in verdict(tmp_path, text).faults]
+    assert paths == [
+        (2, "identities[0]"),
+        (5, "identities[1].provider.audiences[0]"),
+        (5, "identities[1].provider.audiences[2]"),
+        (6, "identities[1].sinks[0].directory"),
+        (6, "identities[1].sinks[1].names.token"),
+        (7, "identities[2]"),
+        (8, "identities[3].name"),
+    ]

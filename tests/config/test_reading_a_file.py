@@ -1,0 +1,154 @@
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agent import reading
+from agent.errors import ConfigError
+from tests.config.writing import GOOD, told, verdict
+
+EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
+NOT_YAML = [
+    ("refresh:\n\tat: 0.8\n", 2, "a tab cannot indent: use spaces"),
+    ("refresh:\n  at: 0.8\n jitter: 0.1\n", 3, "check the indentation"),
+    ("control: {socket: a\n", 2, "check the indentation, colons and brackets"),
+    ("control: socket: a\n", 1, "a colon where no key can be"),
+    ("a: 1\n---\nb: 1\n", 2, "more than one document"),
+    ("control: *nothing\n", 1, "an alias (*name) without its anchor"),
+    ("refresh: {}\nrefresh: {}\n", 2, "refresh: given twice, first in line 1: keep one"),
+    ("a: &a [*a]\n", 1, "an alias that contains itself"),
+    ("[" * 100_000, 1, "nested too deeply"),
+    ("a: " + "[" * 70 + "]" * 70, 1, "nested too deeply"),
+    ("control: \x00\n", 1, "characters that YAML does not allow"),
+    ("just words\n", 1, "text: write a block of keys and values, such as `identities:`"),
+    ("- a\n", 1, "a list: write a block of keys and values"),
+    ("? [a]\n: b\n", 1, "a key must be text"),
+    ("refresh: !!binary aGVsbG8=\n", 1, "means nothing here"),
+    ("refresh: !secret x\n", 1, "means nothing here"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "says"), NOT_YAML, ids=[row[2] for row in NOT_YAML])
+def test_text_that_is_no_usable_yaml_is_refused_with_its_line(tmp_path, text, line, says):
+    found = verdict(tmp_path, text)
+    assert found.config is None
+    assert says in told(found.faults)
+    assert found.faults[0].line == line
+
+
+def test_a_few_lines_of_aliases_that_mean_billions_are_refused_at_once(tmp_path):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    began = time.monotonic()
+    found = verdict(tmp_path, "\n".join(lines))
+    assert "too large: at most 100000 values" in told(found.faults)
+    assert time.monotonic() - began < 2
+
+
+def test_merge_keys_that_mean_billions_are_refused_at_once(tmp_path):
+    lines = ["a0: &a0 {k: v}"]
+    lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 12)]
+    assert "too large" in told(verdict(tmp_path, "\n".join(lines)).faults)
+
+
+def test_anchors_and_aliases_and_merge_keys_save_repetition(tmp_path):
+    text = """\
+identities:
+  - &one
+    name: one
+    source: {type: file, path: x}
+    provider: &nobody {type: generic, audiences: [a]}
+    sinks: [{type: files, directory: run/one}]
+  - <<: *one
+    name: two
+    provider: *nobody
+    sinks: [{type: files, directory: run/two}]
+"""
+    found = verdict(tmp_path, text)
+    assert told(found.faults) == ""
+    assert [identity.name for identity in found.config.identities] == ["one", "two"]
+    assert found.config.identities[1].source.path == "x"
+
+
+def test_an_empty_file_is_allowed_and_doubtful(tmp_path):
+    for text in ("", "# nothing yet\n", "identities: []\n"):
+        found = verdict(tmp_path, text)
+        assert found.config is not None
+        assert [warning.message for warning in found.warnings] == ["there are none, so the agent has nothing to do"]
+
+
+def test_a_file_with_a_byte_order_mark_is_read(tmp_path):
+    (tmp_path / "config.yaml").write_text(GOOD, encoding="utf-8-sig")
+    assert reading.load(tmp_path / "config.yaml", {}).identities[0].name == "one"
+
+
+def test_a_date_is_read_as_the_text_it_is(tmp_path):
+    text = GOOD.replace("audiences: [demo]", "audiences: [2026-01-01]")
+    assert verdict(tmp_path, text).config.identities[0].provider.audiences == ("2026-01-01",)
+
+
+def test_a_file_that_cannot_be_read_is_refused_with_the_remedy(tmp_path):
+    (tmp_path / "latin").write_bytes(b"a: b\nname: J\xfcrgen\n")
+    (tmp_path / "huge").write_bytes(b"#" * (reading.LONGEST + 1))
+    os.mkfifo(tmp_path / "pipe")
+    said = {
+        "nothing": "there is no such file (name the configuration file with -c",
+        ".": "this is a directory (name the YAML file in it with -c)",
+        "pipe": "not a regular file",
+        "latin": ":2: not UTF-8 (save the file as UTF-8)",
+        "huge": "longer than 1048576 bytes",
+        "huge/below": "cannot be read: Not a directory",
+        "nul\0": "no usable file name",
+    }
+    for name, message in said.items():
+        with pytest.raises(ConfigError) as caught:
+            reading.load(tmp_path / name, {})
+        assert message in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_others_own_is_refused_with_who_asks(tmp_path):
+    (tmp_path / "config.yaml").write_text(GOOD)
+    (tmp_path / "config.yaml").chmod(0)
+    with pytest.raises(ConfigError, match="let uid"):
+        reading.load(tmp_path / "config.yaml", {})
+
+
+def test_the_example_is_good_and_keeps_to_this_machine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = reading.check(EXAMPLE, {})
+    assert told(found.faults) == ""
+    assert [warning.path for warning in found.warnings] == ["issuer.url"]
+    config = found.config
+    assert {address.host for address in (*config.admin.listen, *config.metadata.listen, *config.issuer.listen)} == {"127.0.0.1"}
+    assert [identity.source.lifetime.seconds for identity in config.identities] == [60, 3600]
+    assert {sink.directory.split("/")[1] for identity in config.identities for sink in identity.sinks} == {"run"}
+
+
+def test_paths_stay_as_they_are_written(tmp_path):
+    config = verdict(tmp_path, GOOD).config
+    assert config.identities[0].sinks[0].directory == "run/one"
+
+
+def test_an_authorization_from_the_environment_is_accepted_and_never_kept(tmp_path):
+    text = GOOD.replace("      dialects", "      authorization: ${AUTHORIZATION}\n      dialects")
+    found = verdict(tmp_path, text, {"AUTHORIZATION": "0123456789abcdef"})
+    assert told(found.faults) == ""
+    assert "0123456789abcdef" not in repr(found.config)
+
+
+def test_only_those_who_err_pay_for_the_explanation(tmp_path):
+    (tmp_path / "good.yaml").write_text(GOOD)
+    script = """
+import sys, pathlib
+from agent import reading
+reading.load(pathlib.Path(sys.argv[1]), {})
+print([name for name in ("jsonschema", "jwt", "cryptography", "aiohttp", "botocore", "agent.explain") if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "good.yaml")], capture_output=True, text=True, check=True, timeout=20
+    )
+    assert done.stdout == "[]\n"
