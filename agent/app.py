@@ -13,6 +13,7 @@ from random import SystemRandom
 
 import structlog
 
+from agent.aws.clients import AwsClients
 from agent.clock import Clock, WallClock
 from agent.config import Config
 from agent.fleet import Fleet
@@ -51,7 +52,7 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
     _on_signals({signal.SIGTERM: stopping, signal.SIGINT: stopping})
     try:
         async with _parts(config, clock) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-            fleet = Fleet(parts.store, parts.toolbox, group)
+            fleet = Fleet(parts.store, parts.toolbox, group, environ)
             stack.push_async_callback(fleet.close)
             await fleet.apply(config)
             reloader = Reloader(path, environ, config, fleet, clock)
@@ -70,13 +71,13 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
         log.info("agent.stopped")
 
 
-async def once(config: Config, limit: float) -> list[str]:
+async def once(config: Config, environ: Mapping[str, str], limit: float) -> list[str]:
     """Delivers every identity once, within so many seconds; returns why each that was not delivered was not."""
     clock = WallClock()
     undelivered: list[str] = []
     try:
         async with _parts(config, clock) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-            fleet = Fleet(parts.store, parts.toolbox, group)
+            fleet = Fleet(parts.store, parts.toolbox, group, environ)
             stack.push_async_callback(fleet.close)
             await fleet.apply(config)
             try:
@@ -102,7 +103,8 @@ async def _parts(config: Config, clock: Clock) -> AsyncIterator[Parts]:
 
             keyring = await stack.enter_async_context(keyring_of(config.issuer, clock))
             issuer = Issuer(url=config.issuer.url.text, keyring=keyring)
-        toolbox = Toolbox(clock=clock, random=SystemRandom(), tally=tally, http=session.get, issuer=issuer)
+        clients = await stack.enter_async_context(AwsClients(session.get))
+        toolbox = Toolbox(clock=clock, random=SystemRandom(), tally=tally, http=session.get, issuer=issuer, aws=clients)
         yield Parts(store=Store(), toolbox=toolbox, tally=tally)
 
 
@@ -120,6 +122,11 @@ async def _listen(stack: AsyncExitStack, config: Config, parts: Parts, clock: Cl
         from agent.serving.discovery import application  # noqa: PLC0415
 
         await stack.enter_async_context(listening(application(config.issuer.url.text, keyring), config.issuer.listen, "issuer"))
+    if any(identity.serve.dialects for identity in config.identities):
+        from agent.serving.metadata import MetadataEndpoint  # noqa: PLC0415
+
+        metadata = MetadataEndpoint(parts.store, clock, parts.tally, config.metadata.listen)
+        await stack.enter_async_context(listening(metadata.answer, config.metadata.listen, "metadata", socket_mode=0o660))
     admin = AdminEndpoint(parts.store, clock, collector)
     await stack.enter_async_context(listening(admin.answer, config.admin.listen, "admin"))
 

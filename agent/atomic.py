@@ -60,7 +60,7 @@ def stage(root: int, name: str, files: Mapping[str, bytes], look: Look, *, now: 
             if os.fstat(directory).st_uid != os.geteuid():
                 raise PermissionError(errno.EPERM, "somebody else put a directory in the place of a new one", name)
             for file, content in files.items():
-                _create(directory, file, content, look, durable=durable)
+                create(directory, file, content, look, durable=durable)
             if look.gid != -1:
                 os.fchown(directory, -1, look.gid)
             inherited = os.fstat(directory).st_mode & stat.S_ISGID
@@ -77,7 +77,8 @@ def stage(root: int, name: str, files: Mapping[str, bytes], look: Look, *, now: 
         raise
 
 
-def _create(directory: int, name: str, content: bytes, look: Look, *, durable: bool) -> None:
+def create(directory: int, name: str, content: bytes, look: Look, *, durable: bool) -> None:
+    """A new file with its final mode and owner from the start. Raises FileExistsError where there is one."""
     fd = os.open(name, CREATE_FLAGS, 0o600, dir_fd=directory)
     try:
         rest = memoryview(content)

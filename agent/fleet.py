@@ -5,20 +5,22 @@ Each identity is a keeper and its couriers, tasks in the one flat group of `app.
 
 import asyncio
 import re
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
 from agent import providers, sinks, sources
+from agent.authorization import shared
 from agent.config import Config, Identity, identity_digest
 from agent.courier import Courier
 from agent.gate import Gate
 from agent.keeper import Habits, Keeper
 from agent.margins import credential_margin, token_margin
-from agent.model import Key, Sink
+from agent.model import Key, Secret, Sink
 from agent.record import Profile
+from agent.rules.identities import authorization
 from agent.schedule import Backoff, Policy
 from agent.store import Store
 from agent.toolbox import Toolbox
@@ -45,10 +47,11 @@ class Member:
 class Fleet:
     """All running identities."""
 
-    def __init__(self, store: Store, toolbox: Toolbox, group: asyncio.TaskGroup) -> None:
+    def __init__(self, store: Store, toolbox: Toolbox, group: asyncio.TaskGroup, environ: Mapping[str, str]) -> None:
         self._store = store
         self._toolbox = toolbox
         self._group = group
+        self._environ = environ
         self._gate = Gate(16)
         self._config = Config()
         self._members: dict[str, Member] = {}
@@ -69,7 +72,7 @@ class Fleet:
         leaving = {name: await self._halt(name, kept) for name in changed}
         for name, identity in wanted.items():
             if name not in self._members:
-                self._take_up(identity, leaving.get(name, []))
+                await self._take_up(identity, leaving.get(name, []))
 
     async def welcome(self) -> None:
         """Gives run-time variants a keeper; for ever."""
@@ -84,11 +87,11 @@ class Fleet:
         for sink in [*(sink for member in self._members.values() for sink in member.sinks), *self._retired]:
             await _close(sink)
 
-    def _take_up(self, identity: Identity, leaving: list[Sink]) -> None:
+    async def _take_up(self, identity: Identity, leaving: list[Sink]) -> None:
         tools = self._toolbox
         digest = identity_digest(identity, self._config)
         places = [sinks.build(settings, identity.name, digest, tools) for settings in identity.sinks]
-        profile = _profile(identity, self._config, digest, places)
+        profile = _profile(identity, self._config, digest, places, await self._authorization(identity, places))
         record = self._store.enrol(profile)
         keeper = Keeper(
             profile,
@@ -147,11 +150,19 @@ class Fleet:
             await _withdraw(sink)
         log.info("identity.withdrawn", identity=name)
 
+    async def _authorization(self, identity: Identity, places: list[Sink]) -> Secret | None:
+        """What clients have to present: as configured, else kept from an earlier start, else made up now; it lies beside the files."""
+        if not identity.serve.dialects:
+            return None
+        if text := identity.serve.authorization:
+            return Secret(authorization(text, self._environ))
+        return await shared(identity.name, places)
+
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._group.create_task(work, name=name)
 
 
-def _profile(identity: Identity, config: Config, digest: str, places: list[Sink]) -> Profile:
+def _profile(identity: Identity, config: Config, digest: str, places: list[Sink], authorization: Secret | None) -> Profile:
     own, general = identity.refresh, config.refresh
     at = general.at if own.at is None else own.at
     jitter = general.jitter if own.jitter is None else own.jitter
@@ -168,6 +179,7 @@ def _profile(identity: Identity, config: Config, digest: str, places: list[Sink]
         sinks=tuple(place.name for place in places),
         required=identity.required,
         dialects=identity.serve.dialects,
+        authorization=authorization,
         token_policy=token,
         credential_policy=Policy(at=at, jitter=jitter, max_age=max_age, margin=credential_margin(identity.serve.dialects)),
     )

@@ -190,6 +190,12 @@ class Sink(Protocol):
     async def adopt(self) -> Legacy | None:
         """What an earlier process left, if every check of it holds; None otherwise."""
 
+    async def recall(self, name: str) -> Secret | None:
+        """What an earlier process retained under this name, if nobody else could have written it."""
+
+    async def retain(self, name: str, text: Secret) -> None:
+        """Keeps a small secret beside the grants from now on, at once if that can be."""
+
     async def withdraw(self) -> None:
         """Takes away everything this sink wrote: the identity is gone."""
 

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from agent.model import Delivery, Grant, Key
+from agent.model import Delivery, Grant, Key, Secret
 from agent.schedule import Policy, Span, State, state_of, worst
 
 
@@ -21,6 +21,9 @@ class Profile:
     """Names of its sinks."""
     required: bool = True
     dialects: tuple[str, ...] = ()
+    """How it is served."""
+    authorization: Secret | None = None
+    """What a client has to present, in the dialects that can."""
     token_policy: Policy = Policy()
     credential_policy: Policy = Policy()
 

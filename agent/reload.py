@@ -71,11 +71,16 @@ def refuse_restart(running: Config, wanted: Config) -> None:
             ("admin.listen", running.admin.listen, wanted.admin.listen),
             ("metadata.listen", running.metadata.listen, wanted.metadata.listen),
             ("control.socket", running.control.socket, wanted.control.socket),
+            ("metadata, closed until now,", not _serves(running) and _serves(wanted), False),
         )
         if one != other
     ]
     if changes:
         raise ConfigError(f"changes of {', '.join(changes)} need a restart", remedy="restart the agent, or take the change back")
+
+
+def _serves(config: Config) -> bool:
+    return any(identity.serve.dialects for identity in config.identities)
 
 
 def _stamp(path: Path) -> object:

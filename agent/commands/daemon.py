@@ -38,7 +38,7 @@ def once(options: argparse.Namespace) -> int:
     from agent.app import once as deliver  # noqa: PLC0415
 
     def work(config: Config) -> int:
-        undelivered = asyncio.run(deliver(config, options.timeout))
+        undelivered = asyncio.run(deliver(config, os.environ, options.timeout))
         for reason in undelivered:
             print(f"not delivered: {reason}", file=sys.stderr)  # noqa: T201
         return NOT_ALL if undelivered else OK

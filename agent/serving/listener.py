@@ -1,5 +1,6 @@
 """Opens and closes listeners: aiohttp's low-level server on every address of a list."""
 
+import asyncio
 import os
 import socket
 import stat
@@ -18,6 +19,8 @@ log = structlog.get_logger()
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 KEEPALIVE = 75.0
 """Seconds that an idle connection stays open."""
+CONNECTIONS = 4096
+"""Open connections of one listener, at most."""
 SHUTDOWN = 1.0
 """Seconds that open requests get when the listener closes."""
 
@@ -47,7 +50,19 @@ async def listening(
 def _runner(answer: Answer | web.Application) -> web.BaseRunner:
     if isinstance(answer, web.Application):
         return web.AppRunner(answer, access_log=None, keepalive_timeout=KEEPALIVE, shutdown_timeout=SHUTDOWN)
-    return web.ServerRunner(web.Server(answer, access_log=None, keepalive_timeout=KEEPALIVE), shutdown_timeout=SHUTDOWN)
+    return web.ServerRunner(_Server(answer, access_log=None, keepalive_timeout=KEEPALIVE), shutdown_timeout=SHUTDOWN)
+
+
+class _Server(web.Server):
+    """Turns away connections beyond the cap: what is open goes on being served."""
+
+    def __call__(self) -> asyncio.BaseProtocol:  # type: ignore[override]  # asyncio asks for no more
+        return super().__call__() if len(self.connections) < CONNECTIONS else _TurnedAway()
+
+
+class _TurnedAway(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
 
 
 async def _open(runner: web.BaseRunner, address: Address, purpose: str, socket_mode: int) -> list[Address]:

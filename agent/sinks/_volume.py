@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 from msgspec.structs import replace
 
-from agent import atomic, generation
+from agent import atomic, generation, retained
 from agent.atomic import Look
 from agent.errors import NotReady, Rejected
 from agent.generation import Found, Signature, Unusable
@@ -32,6 +32,8 @@ class Volume:
     def __init__(self, path: str, *, identity: str, digest: str, manifest: str, retention: Retention, toolbox: Toolbox) -> None:
         self.memory: bool | None = None
         """Whether it lies in memory; None until it was looked at."""
+        self.retained: dict[str, bytes] = {}
+        """Files beside the generations, by name; written and mended with them."""
         self._place = Place(path)
         self._identity = identity
         self._digest = digest
@@ -71,6 +73,7 @@ class Volume:
             self._retention.replaced(previous)
         atomic.link(root, whole)
         atomic.unlink_stale(root, whole)
+        self._retain(root, look)
         if not self.memory:
             os.fsync(root)
 
@@ -86,6 +89,7 @@ class Volume:
             self._refuse(root, name, why)
             return None
         self._relink(root, manifest)
+        self._retain(root, look)
         return manifest.delivery(self._written[1] if self._written and self._written[0] == name else 0)
 
     def adopt(self, look: Look) -> Found | None:
@@ -108,6 +112,17 @@ class Volume:
         self._relink(root, whole.manifest)
         return whole
 
+    def retain(self, look: Look) -> None:
+        """Writes what is retained, ahead of any generation."""
+        root = self._hold(look, create=True)
+        if root is not None:
+            self._retain(root, look)
+
+    def recall(self, name: str, look: Look) -> bytes | None:
+        """What an earlier process retained under this name, if nobody else could have written it."""
+        root = self._hold(look, create=False)
+        return None if root is None else retained.read(root, name)
+
     def withdraw(self, look: Look) -> None:
         """Takes away what was written here, wherever it has been moved to; the directory too, if it was made for it and is empty."""
         root: int | None = self._place.fd if self._place.fd != -1 else self._hold(look, create=False)
@@ -119,6 +134,8 @@ class Volume:
             return
         made = self._place.made or self._made_before(root, name)
         atomic.clear(root)
+        for kept in self.retained:
+            atomic.remove(root, kept)
         if made:
             self._place.remove()
         self.close()
@@ -251,6 +268,10 @@ class Volume:
             self._log.info("generation.refused", generation=name, reason=why.reason)
         if why.owner:
             atomic.clear(root)
+
+    def _retain(self, root: int, look: Look) -> None:
+        for name, content in self.retained.items():
+            retained.keep(root, name, content, look, durable=not self.memory)
 
     def _relink(self, root: int, manifest: Manifest) -> None:
         names = [*manifest.files, self._manifest]

@@ -97,6 +97,14 @@ class FilesSink:
         token = files.pop("token", None)
         return Legacy(token=token, files=files, delivery=found.manifest.delivery(0))
 
+    async def recall(self, name: str) -> Secret | None:
+        kept = await self._run("read", lambda look: self._volume.recall(self._paths.name(name), look))
+        return Secret(kept.decode("ascii", "replace")) if kept else None
+
+    async def retain(self, name: str, text: Secret) -> None:
+        self._volume.retained[self._paths.name(name)] = text.reveal().encode()
+        await self._run("write to", self._volume.retain)
+
     async def withdraw(self) -> None:
         with self._guard:
             self._condemned = self._busy_since is not None

@@ -1,0 +1,57 @@
+"""AWS container credentials, as ECS and EKS Pod Identity serve them, on any loopback URL.
+
+GET /aws/NAME/credentials with the raw authorization token in `Authorization`
+(https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html). Clients wait 2 s, three times, 1 s
+apart, and take any status but 200 as "try again".
+"""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from agent.model import Grant, Secret
+from agent.record import Profile
+from agent.serving.dialect import Answer
+from agent.serving.guard import knows
+
+HEADERS = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+
+
+class Container:
+    """The dialect `container`."""
+
+    name = "container"
+    prefix = "aws"
+    patience = 1.8
+
+    def knows(self, rest: str) -> bool:
+        return rest == "credentials"
+
+    def admits(self, request: web.BaseRequest, profile: Profile) -> Answer | None:
+        if request.method != "GET":
+            return self.refuse(405, "only GET")
+        if not knows(request, profile.authorization):
+            return self.refuse(401, "the Authorization header does not hold this identity's authorization")
+        return None
+
+    def refuse(self, status: int, reason: str) -> Answer:
+        """botocore shows no body, the others show `code` and `message`."""
+        body = msgspec.json.encode({"code": _CODES.get(status, "Refused"), "message": reason})
+        return Answer(status, body, HEADERS | ({"Retry-After": "1"} if status == 503 else {}) | ({"Allow": "GET"} if status == 405 else {}))
+
+    def render(self, grant: Grant) -> Answer:
+        return Answer(200, msgspec.json.encode({name: _plain(value) for name, value in grant.credential.document().items()}), HEADERS)
+
+
+_CODES = {401: "AccessDenied", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed", 503: "NotReady"}
+
+
+def _plain(value: Any) -> Any:
+    """Times without a fraction and with `Z`: the one form that every SDK parses."""
+    if isinstance(value, Secret):
+        return value.reveal()
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return value
