@@ -1,0 +1,27 @@
+"""Every test of a whole agent gets one, and leaves none behind."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.daemon import Daemon
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.e2e)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """An agent that is not running yet. What still runs at the end of a test that went well has to stop as promised."""
+    made = Daemon(tmp_path)
+    try:
+        yield made
+        if made.process:
+            made.stop()
+    finally:
+        made.kill()
