@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from itertools import pairwise
 from typing import Annotated, Any
 
 import msgspec
@@ -181,21 +180,21 @@ class AwsProvider:
             Question(role=settings.role_arn, region=settings.region, issuer=token.issuer, subject=token.subject, audiences=token.audiences),
             secret=token.value,
         )
-        for index, (caller, role) in enumerate(pairwise(settings.roles)):
+        for index, step in enumerate(settings.chain):
             issued_at = self._toolbox.clock.now()
-            external_id, tags = settings.chain[index].external_id, _tags(settings, index)
-            keys, expires_at = await self._ask(
-                "assume_role",
-                {
-                    "RoleArn": role,
-                    **({"ExternalId": external_id} if external_id else {}),
-                    **({"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]} if tags else {}),
-                    **({"TransitiveTagKeys": list(settings.chain[index].transitive_tags)} if settings.chain[index].transitive_tags else {}),
-                    **self._session(chained=role is not settings.roles[-1]),
-                },
-                Question(role=role, region=settings.region, caller=caller, external_id=bool(external_id), tagged=bool(tags)),
-                keys=keys,
+            tags = _tags(settings, index)
+            parameters = _given(
+                RoleArn=step.role_arn,
+                ExternalId=step.external_id,
+                Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
+                TransitiveTagKeys=list(step.transitive_tags),
+                **self._session(chained=index < len(settings.chain) - 1),
             )
+            caller = settings.roles[index]
+            question = Question(
+                role=step.role_arn, region=settings.region, caller=caller, external_id=bool(step.external_id), tagged=bool(tags)
+            )
+            keys, expires_at = await self._ask("assume_role", parameters, question, keys=keys)
         return self._credential(keys, issued_at, expires_at)
 
     def restore(self, legacy: Legacy) -> Credential | None:
@@ -219,13 +218,13 @@ class AwsProvider:
         """The parameters that both calls have; a session that only takes the next role is as short as AWS allows."""
         settings = self._settings
         if chained:
-            return {"RoleSessionName": self._session_name, "DurationSeconds": SHORTEST.seconds}
-        return {
-            "RoleSessionName": self._session_name,
-            **({"DurationSeconds": settings.duration.seconds} if settings.duration else {}),
-            **({"Policy": settings.policy} if settings.policy else {}),
-            **({"PolicyArns": [{"arn": arn} for arn in settings.policy_arns]} if settings.policy_arns else {}),
-        }
+            return _given(RoleSessionName=self._session_name, DurationSeconds=SHORTEST.seconds)
+        return _given(
+            RoleSessionName=self._session_name,
+            DurationSeconds=settings.duration and settings.duration.seconds,
+            Policy=settings.policy,
+            PolicyArns=[{"arn": arn} for arn in settings.policy_arns],
+        )
 
     async def _ask(
         self, method: str, parameters: Mapping[str, Any], question: Question, *, secret: Secret | None = None, keys: Keys | None = None
@@ -255,6 +254,11 @@ def _tags(settings: AwsSettings, index: int) -> dict[str, str]:
     """Of a step of the chain; the identity's own are of the last."""
     own = settings.session_tags if index == len(settings.chain) - 1 else {}
     return settings.chain[index].session_tags | own
+
+
+def _given(**parameters: Any) -> dict[str, Any]:
+    """Those that say something: AWS takes an empty one for a mistake."""
+    return {name: value for name, value in parameters.items() if value}
 
 
 def _is_object(text: str) -> bool:
