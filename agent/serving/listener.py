@@ -21,8 +21,8 @@ KEEPALIVE = 75.0
 """Seconds that an idle connection stays open."""
 CONNECTIONS = 4096
 """Open connections of one listener, at most."""
-SHUTDOWN = 1.0
-"""Seconds that open requests get when the listener closes."""
+SHUTDOWN = 0.3
+"""Seconds that open requests get when the listener closes; one listener closes after the other, and all of it has two seconds."""
 
 
 @asynccontextmanager
@@ -35,8 +35,8 @@ async def listening(
     """
     runner = _runner(answer)
     await runner.setup()
+    bound: list[Address] = []
     try:
-        bound: list[Address] = []
         for address in addresses:
             bound.extend(await _open(runner, address, purpose, socket_mode))
         if bound:
@@ -44,7 +44,7 @@ async def listening(
         yield bound
     finally:
         await runner.cleanup()
-        _remove(addresses)
+        _remove(bound)
 
 
 def _runner(answer: Answer | web.Application) -> web.BaseRunner:
@@ -77,9 +77,8 @@ async def _open(runner: web.BaseRunner, address: Address, purpose: str, socket_m
         ]
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        raise ConfigError(
-            f"cannot listen on {address} for {purpose}: {reason}", remedy=f"free the address, or set another under {purpose}.listen"
-        ) from None
+        setting = "control.socket" if purpose == "control" else f"{purpose}.listen"
+        raise ConfigError(f"cannot listen on {address} for {purpose}: {reason}", remedy=f"free it, or set another {setting}") from None
 
 
 def _remove(addresses: Sequence[Address]) -> None:
@@ -89,20 +88,18 @@ def _remove(addresses: Sequence[Address]) -> None:
 
 
 def _unix_socket(path: Path, mode: int) -> socket.socket:
-    """A socket file with its final mode from the start. A left-over of a dead agent is replaced, a live one's is not."""
+    """A socket file with its final mode before anybody can connect. A left-over of a dead agent is replaced, a live one's is not."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not stat.S_ISSOCK(path.lstat().st_mode):
         raise ConfigError(f"{path} is there and is no socket", remedy="remove it, or set another path")
     _bury(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o777 & ~mode)
     try:
         listener.bind(str(path))
+        path.chmod(mode)  # nobody can connect before it listens; umask would be every thread's
     except OSError:
         listener.close()
         raise
-    finally:
-        os.umask(before)
     return listener
 
 
