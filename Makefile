@@ -17,7 +17,7 @@ run: .venv/run ## the agent with the example configuration, in the foreground
 	  'workload-identity-agent with config.example.yaml; stop it with Ctrl-C. Try in another terminal:' \
 	  '  $(BIN)/wi-agent -c config.example.yaml status --watch   # each identity: age, next refresh, where it lies' \
 	  '  ls -l run/identities/*/                                 # the files, swapped as kubelet swaps a projected volume' \
-	  '  cat run/identities/*/token                              # identity tokens, for who is asked to trust them' \
+	  '  cat run/identities/watch-me/token                       # an identity token, for whoever is asked to trust it' \
 	  '  curl -s localhost:9480/metrics | grep ^wi_agent_        # what Prometheus sees; also /healthz and /readyz' \
 	  '  curl -s localhost:9482/.well-known/openid-configuration # what a cloud reads of the embedded issuer' \
 	  '  $(BIN)/wi-agent -c config.example.yaml renew --all      # now, not when due' \

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from agent import __version__
+from agent.cli import _parser
 from agent.config import Config, Identity
 from agent.reading import check
 from tests.charts.helm import CHART, CLUSTERS, VALUES, Helm, RefusedError, config_of, pod_of, sidecar_of
@@ -105,6 +106,12 @@ def test_the_pod_starts_when_identities_are_delivered_and_its_readiness_is_not_t
     assert sidecar["startupProbe"]["httpGet"] == {"path": "/readyz", "port": "wi-admin"}
     assert sidecar["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "wi-admin"}
     assert "readinessProbe" not in sidecar
+
+
+def test_the_agent_understands_the_arguments_it_is_given(helm):
+    options = _parser().parse_args(sidecar_of(pod_of(helm.template("--set", "logging.level=debug")))["args"])
+    assert options.command == ("daemon", "run")
+    assert (options.log_level, options.log_format) == ("debug", "json")
 
 
 def test_everything_written_lies_in_memory_and_everything_mounted_is_a_volume(helm):
