@@ -1,6 +1,6 @@
 """Resident memory idle and after 500 refreshes, against a bare server's.
 
-To have 500 refreshes in a minute, ten identities get tokens that live for two seconds: from the issuer, or in files that this
+To have 500 refreshes in a minute, 25 identities get tokens that live for two seconds: from the issuer, or in files that this
 program keeps replacing. Each refresh is a whole one: fetched, stored, written as a generation, read back, and the old one removed.
 """
 
@@ -12,7 +12,7 @@ from bench import figures
 from bench.subjects import Subject, agent, bare, listening, until, write_tokens
 
 RUNS = 3
-IDENTITIES = 10
+IDENTITIES = 25
 REFRESHES = 500
 LIFETIME = 2
 """Seconds."""

@@ -1,6 +1,7 @@
 """The processes under measurement: a bare server, and agents with one source or the other.
 
-They are started with the same interpreter and an environment of their own, so that nothing of the caller's is measured.
+They are started with the same interpreter, the packages of the image and an environment of their own, so that nothing of
+the caller's is measured.
 """
 
 import base64
@@ -16,8 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
+from bench.shelf import fill
+
 PATIENCE = 30.0
 """Seconds until a process that has not come up is given up."""
 
@@ -28,10 +29,14 @@ class Subject:
     def __init__(self, arguments: list[str], port: int, folder: Path) -> None:
         self.port = port
         self.folder = folder
+        shelf = folder / "shelf"
+        shelf.mkdir()
+        fill(shelf)
+        environment = {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONPATH": str(shelf)}
         self.began = time.perf_counter()
         with (folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *arguments], cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                [sys.executable, "-S", "-m", *arguments], cwd=folder, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
 
     def since(self) -> float:
