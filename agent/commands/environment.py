@@ -2,23 +2,28 @@
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path, PurePosixPath
 
 from agent import providers
+from agent.authorization import FILE
 from agent.commands import OK, UNUSABLE
 from agent.commands.variables import FORMATS
 from agent.config import Config, Identity
 from agent.errors import ConfigError
 from agent.model import Paths
 from agent.reading import load
+from agent.variables import Variable, Variables
 
 
 def env(options: argparse.Namespace) -> int:
     """Prints them: 0, or 2 where there are none."""
     try:
         config = load(options.config, os.environ)
-        variables = _variables(config, _identity(config, options.name), options.via)
+        identity = find(config, options.name)
+        via = options.via or ("endpoint" if identity.serve.dialects else "files")
+        variables = _from_endpoint(config, identity) if via == "endpoint" else _from_files(identity)
     except ConfigError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return UNUSABLE
@@ -26,22 +31,59 @@ def env(options: argparse.Namespace) -> int:
     return OK
 
 
-def _identity(config: Config, name: str) -> Identity:
+def find(config: Config, name: str) -> Identity:
+    """The identity of this name. Raises ConfigError."""
     for identity in config.identities:
         if identity.name == name:
             return identity
     raise ConfigError(f"there is no identity {name}", remedy=f"there are: {', '.join(one.name for one in config.identities) or 'none'}")
 
 
-def _variables(config: Config, identity: Identity, via: str | None) -> dict[str, str]:
-    if via != "endpoint":
-        if not identity.sinks:
-            raise ConfigError(f"{identity.name} is written to no files", remedy="add a sink of type files")
-        sink = identity.sinks[0]
-        paths = Paths(directory=PurePosixPath(sink.mount_path or Path(sink.directory).absolute()), names=sink.names)
-        if found := dict(providers.environment(identity.provider, identity.name, paths)):
-            return found
-    raise ConfigError(
-        f"{identity.name}: no SDK knows a token of provider {identity.provider.__struct_config__.tag}",
-        remedy="give the program the path of the token file",
-    )
+def consumer_paths(identity: Identity) -> Paths | None:
+    """Where the consumer finds the identity's files: those of its first sink."""
+    for sink in identity.sinks:
+        return Paths(directory=PurePosixPath(sink.mount_path or Path(sink.directory).absolute()), names=sink.names)
+    return None
+
+
+def _from_files(identity: Identity) -> Variables:
+    paths = consumer_paths(identity)
+    if paths is None:
+        raise ConfigError(f"{identity.name} is written to no files", remedy="add a sink of type files, or use --via endpoint")
+    return _known(identity, providers.environment(identity.provider, identity.name, paths))
+
+
+def _from_endpoint(config: Config, identity: Identity) -> Variables:
+    if not identity.serve.dialects:
+        raise ConfigError(f"{identity.name} is not served", remedy="add serve.dialects, or use --via files")
+    return _known(identity, providers.served(identity.provider, identity.name, base_url(config), _authorization(identity)))
+
+
+def base_url(config: Config) -> str:
+    """The metadata endpoint as a client beside the agent reaches it. Raises ConfigError where it has no TCP address."""
+    for address in config.metadata.listen:
+        if not address.path:
+            host = address.host or "127.0.0.1"
+            return f"http://[{host}]:{address.port}" if ":" in host else f"http://{host}:{address.port}"
+    raise ConfigError("the metadata endpoint has no TCP address", remedy="add one to metadata.listen: SDKs use no socket files")
+
+
+def _authorization(identity: Identity) -> str | Variable:
+    """The file that holds it, or the variable that does; never the text."""
+    configured = re.fullmatch(r"\$\{(\w+)\}", identity.serve.authorization or "")
+    if configured:
+        return Variable(configured[1])
+    paths = consumer_paths(identity)
+    if paths is None:
+        raise ConfigError(
+            f"{identity.name}: its authorization lies in no file",
+            remedy="add a sink of type files, or set serve.authorization: ${WI_AUTHORIZATION}",
+        )
+    return paths.path(FILE)
+
+
+def _known(identity: Identity, variables: Variables | None) -> Variables:
+    if variables is None:
+        tag = identity.provider.__struct_config__.tag
+        raise ConfigError(f"{identity.name}: no SDK knows a token of provider {tag}", remedy="give the program the path of the token file")
+    return variables

@@ -1,26 +1,39 @@
 """Environment variables as a shell, a dotenv file or a pod's manifest takes them."""
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Mapping
 
-Variables = Mapping[str, str]
+from agent.variables import Variable, Variables
+
+PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 
 
 def _shell(variables: Variables) -> str:
-    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
+    lines = [f"unset {' '.join(variables.unset)}"] if variables.unset else []
+    for name, value in variables.values.items():
+        text = f'"${value.name}"' if isinstance(value, Variable) else shlex.quote(value)
+        lines.append(f"export {name}={text}")
+    lines += [f'export {name}="${{{name}:+${name},}}{addition}"' for name, addition in variables.additions.items()]
+    return "\n".join(lines)
 
 
 def _dotenv(variables: Variables) -> str:
-    return "\n".join(
-        f"{name}={value if value.replace('/', '').replace('.', '').replace('-', '').isalnum() else json.dumps(value)}"
-        for name, value in variables.items()
-    )
+    lines = []
+    for name, value in {**variables.values, **variables.additions}.items():
+        text = f'"${{{value.name}}}"' if isinstance(value, Variable) else value if PLAIN.fullmatch(value) else json.dumps(value)
+        lines.append(f"{name}={text}")
+    return "\n".join(lines)
 
 
 def _yaml(variables: Variables) -> str:
-    return "\n".join(f"- {{name: {name}, value: {json.dumps(value)}}}" for name, value in variables.items())
+    """A container's `env`; kubelet fills in `$(NAME)` from the variables above it."""
+    lines = []
+    for name, value in {**variables.values, **variables.additions}.items():
+        text = f"$({value.name})" if isinstance(value, Variable) else value
+        lines.append(f"- {{name: {name}, value: {json.dumps(text)}}}")
+    return "\n".join(lines)
 
 
 FORMATS: Mapping[str, Callable[[Variables], str]] = {"shell": _shell, "dotenv": _dotenv, "yaml": _yaml}
-"""How `--format` writes them; yaml is the list under a container's `env`."""

@@ -1,13 +1,13 @@
 """All that is known of a cloud: one file for each."""
 
-from collections.abc import Mapping
 from typing import assert_never
 
 from agent.model import Paths, Provider
-from agent.providers import aws, generic
+from agent.providers import aws
 from agent.providers.aws import AwsProvider, AwsSettings
 from agent.providers.generic import GenericProvider, GenericSettings
 from agent.toolbox import Toolbox
+from agent.variables import Variable, Variables
 
 ProviderSettings = GenericSettings | AwsSettings
 
@@ -23,12 +23,23 @@ def build(settings: ProviderSettings, identity: str, toolbox: Toolbox) -> Provid
             assert_never(settings)
 
 
-def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Mapping[str, str]:
-    """The variables that make this cloud's SDKs take the identity from its files; none where no SDK can."""
+def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Variables | None:
+    """What makes this cloud's SDKs take the identity from its files; None where no SDK can."""
     match settings:
         case GenericSettings():
-            return generic.environment(settings, paths)
+            return None
         case AwsSettings():
             return aws.environment(settings, identity, paths)
+        case _:
+            assert_never(settings)
+
+
+def served(settings: ProviderSettings, identity: str, base: str, authorization: str | Variable) -> Variables | None:
+    """What makes this cloud's SDKs ask the endpoint at `base`; None where no SDK can."""
+    match settings:
+        case GenericSettings():
+            return None
+        case AwsSettings():
+            return aws.served(settings, identity, base, authorization)
         case _:
             assert_never(settings)

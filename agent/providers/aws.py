@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from agent.aws import variables
 from agent.aws.credential import Keys, SessionCredential, granted, read_keys
 from agent.aws.refusals import Question, RefusedError, sort
 from agent.aws.regions import partition, sts_host
@@ -22,6 +23,7 @@ from agent.errors import Rejected, Unavailable
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
 from agent.settings import Address, Duration, Settings, Url
 from agent.toolbox import Toolbox
+from agent.variables import Variable, Variables
 
 RoleArn = Annotated[str, msgspec.Meta(pattern=r"^arn:aws[a-z0-9-]*:iam::[0-9]{12}:role(/[A-Za-z0-9_+=,.@-]+)+$", max_length=2048)]
 PolicyArn = Annotated[str, msgspec.Meta(pattern=r"^arn:aws[a-z0-9-]*:iam::([0-9]{12}|aws):policy(/[A-Za-z0-9_+=,.@-]+)+$", max_length=2048)]
@@ -268,14 +270,15 @@ def _is_object(text: str) -> bool:
         return False
 
 
-def environment(settings: AwsSettings, identity: str, paths: Paths) -> Mapping[str, str]:
+def environment(settings: AwsSettings, identity: str, paths: Paths) -> Variables:
     """What makes an SDK take this identity from its files."""
-    region = {"AWS_REGION": settings.region, "AWS_DEFAULT_REGION": settings.region}
     if settings.narrowed:
-        return {"AWS_SHARED_CREDENTIALS_FILE": paths.path("credentials"), **region}
-    return {
-        "AWS_ROLE_ARN": settings.role_arn,
-        "AWS_ROLE_SESSION_NAME": session_name(settings, identity),
-        "AWS_WEB_IDENTITY_TOKEN_FILE": paths.path("token"),
-        **region,
-    }
+        return variables.shared_file(paths, region=settings.region)
+    endpoint = settings.endpoint.text if settings.endpoint else None
+    session = session_name(settings, identity)
+    return variables.web_identity(paths, role_arn=settings.role_arn, session=session, region=settings.region, endpoint=endpoint)
+
+
+def served(settings: AwsSettings, identity: str, base: str, authorization: str | Variable) -> Variables:
+    """What makes an SDK take this identity from the endpoint at `base`."""
+    return variables.container(base, identity, authorization=authorization, region=settings.region)

@@ -47,8 +47,3 @@ class GenericProvider:
 
     def restore(self, legacy: Legacy) -> GenericCredential:
         return GenericCredential(self._settings)
-
-
-def environment(settings: GenericSettings, paths: Paths) -> Mapping[str, str]:
-    """No SDK knows of a plain token."""
-    return {}

@@ -1,0 +1,61 @@
+"""The variables that make AWS's SDKs use an identity, from its files or from the endpoint.
+
+Order of AWS's chain: static keys, profile, web identity, container endpoint, instance metadata; so the one way that is
+set clears what would win over it. https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html
+"""
+
+from agent.model import Paths
+from agent.variables import LOOPBACK, Variable, Variables
+
+STATIC = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_PROFILE")
+WEB_IDENTITY = ("AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE")
+CONTAINER = (
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+)
+
+
+def web_identity(paths: Paths, *, role_arn: str, session: str, region: str, endpoint: str | None) -> Variables:
+    """The SDK reads the token file and does the exchange itself."""
+    return Variables(
+        values={
+            "AWS_ROLE_ARN": role_arn,
+            "AWS_ROLE_SESSION_NAME": session,
+            "AWS_WEB_IDENTITY_TOKEN_FILE": paths.path("token"),
+            **_region(region),
+            **({"AWS_ENDPOINT_URL_STS": endpoint} if endpoint else {}),
+        },
+        unset=(*STATIC, *CONTAINER),
+    )
+
+
+def shared_file(paths: Paths, *, region: str) -> Variables:
+    """The SDK reads exchanged keys, once: for processes shorter than the session."""
+    return Variables(
+        values={"AWS_SHARED_CREDENTIALS_FILE": paths.path("credentials"), **_region(region)}, unset=(*STATIC, *WEB_IDENTITY, *CONTAINER)
+    )
+
+
+def container(base: str, identity: str, *, authorization: str | Variable, region: str) -> Variables:
+    """The SDK asks the endpoint at `base`. `authorization` is the path of its file, or the variable that holds it."""
+    presented = (
+        {"AWS_CONTAINER_AUTHORIZATION_TOKEN": authorization}
+        if isinstance(authorization, Variable)
+        else {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": authorization}
+    )
+    return Variables(
+        values={
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{base}/aws/{identity}/credentials",
+            **presented,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            **_region(region),
+        },
+        unset=(*STATIC, *WEB_IDENTITY, *(name for name in CONTAINER if name not in presented and not name.endswith("FULL_URI"))),
+        additions=LOOPBACK,
+    )
+
+
+def _region(region: str) -> dict[str, str]:
+    return {"AWS_REGION": region, "AWS_DEFAULT_REGION": region}

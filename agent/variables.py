@@ -1,0 +1,25 @@
+"""Environment variables that make a program's SDK use an identity, before anybody has decided how to write them down."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """The value of another variable, which may be a secret and so is never written out."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variables:
+    """What to set, and what must not be set beside it because SDKs would prefer it."""
+
+    values: Mapping[str, str | Variable]
+    unset: tuple[str, ...] = ()
+    additions: Mapping[str, str] = field(default_factory=dict)
+    """To be added to lists that may be there already, such as NO_PROXY."""
+
+
+LOOPBACK = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+"""SDKs send even loopback requests through HTTP_PROXY unless told not to."""
