@@ -11,11 +11,11 @@ from random import Random
 
 import structlog
 
-from agent.claims import read_token
+from agent.adoption import adopt
 from agent.clock import Clock, wait_until
-from agent.errors import Defect, RefreshError, Unavailable, frames
+from agent.errors import Defect, RefreshError, Rejected, Unavailable, frames
 from agent.gate import Gate
-from agent.model import Credential, Grant, IdentityToken, Key, Legacy, Provider, Sink, Source
+from agent.model import Credential, Grant, IdentityToken, Key, Provider, Sink, Source
 from agent.plan import Plan, note_on
 from agent.record import Profile, Record
 from agent.schedule import Backoff
@@ -26,8 +26,6 @@ log = structlog.get_logger()
 
 LEAST_LEFT = 60.0
 """Seconds: a token with less life left is not used for an exchange."""
-ADOPTION_TIMEOUT = 10.0
-"""Seconds that a sink may take to say what an earlier process left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +66,8 @@ class Keeper:
         self._tally = tally
         self._fetching = asyncio.Lock()
         self._token: IdentityToken | None = None
+        self._refused: IdentityToken | None = None
+        """A token that an exchange was refused with: perhaps another one is not."""
         self._log = log.bind(identity=profile.name)
 
     async def watch(self) -> None:
@@ -77,6 +77,10 @@ class Keeper:
                 await self._source.changed()
             except RefreshError as error:
                 self._log.warning("source.watch_failed", error=str(error))
+                await self._clock.sleep(self._habits.backoff.max)
+                continue
+            except Exception as error:  # noqa: BLE001  # a bug is kept to its identity: what is due by the clock still is
+                self._log.error("source.watch_failed", error=type(error).__name__, frames=frames(error))  # no message: as below
                 await self._clock.sleep(self._habits.backoff.max)
                 continue
             self._store.nudge(Key(self._profile.name))
@@ -92,7 +96,7 @@ class Keeper:
             return
         plan = Plan(None if variant else self._profile.token_policy, self._profile.credential_policy, self._random)
         if not variant and record.grant is None:
-            await self._adopt(sinks)
+            await adopt(sinks, self._profile, self._provider, self._store, self._clock)
         if ours := self._ours(record):
             self._token = self._token or ours.token
         while True:
@@ -104,23 +108,25 @@ class Keeper:
             asked, record.asked = record.asked, set()
             now = self._clock.now()
             plan.observe(self._ours(record), now)
-            everything = self._ours(record) is None or "renew" in asked
-            token_due = everything or "changed" in asked or plan.token_due(now)
-            credential_due = everything or plan.credential_due(now)
-            if variant and not asked and plan.unused_since(record.used_at):
+            if plan.backing_off(now) and not asked - {"wanted"}:
+                continue  # a herd of readers, or another loop's token: no reason to press
+            if variant and not asked and plan.idle(record.used_at, now):
                 self._store.drop(record.key)
                 return
+            token_due = bool(asked & {"renew", "changed"}) or plan.token_due(now)
+            credential_due = self._ours(record) is None or "renew" in asked or plan.credential_due(now)
             if token_due or credential_due:
                 await self._attempt(record, plan, token_due=token_due, credential_due=credential_due)
             else:
                 plan.settled()
+                self._store.settled(record.key)
 
     def _ours(self, record: Record) -> Grant | None:
         """What is held, unless it was granted under other settings: then it only stays until there is better."""
         return record.grant if record.grant and record.grant.digest == self._profile.digest else None
 
     async def _attempt(self, record: Record, plan: Plan, *, token_due: bool, credential_due: bool) -> None:
-        began, result = self._clock.now(), "success"
+        began, result, token = self._clock.now(), "success", self._token
         error: RefreshError | None = None
         try:
             async with self._gate.slot(self._provider.host, self._habits.namespace or f"identity {self._profile.name}"):
@@ -147,28 +153,31 @@ class Keeper:
         self._say(record, error)
         self._store.attempted(record.key, error, now)
         if error and record.failure:
-            plan.failed(error, record.failure.count, now, self._habits.backoff)
+            owes_token = token_due and self._token is token
+            plan.failed(error, record.failure.count, now, self._habits.backoff, token=owes_token, credential=credential_due)
 
     async def _refresh(self, record: Record, plan: Plan, *, token_due: bool, credential_due: bool) -> str:
         """One attempt. Returns `success` or `unchanged`."""
         now, ours = self._clock.now(), self._ours(record)
         token = self._token
-        if token_due or token is None or (token.expires_at - now).total_seconds() < LEAST_LEFT:
+        used_up = token is None or token is self._refused or (token.expires_at - now).total_seconds() < LEAST_LEFT
+        fetched = token_due or (credential_due and used_up)
+        if fetched:
             token = await self._fetch()
         credential = ours.credential if ours else None
         if credential_due or credential is None:
             try:
-                credential = await self._provider.exchange(token, record.key.variant)
+                credential = await self._exchange(token, record.key.variant)
             except BaseException:
                 if ours and ours.token != token:  # the token is good, and files wait for it
-                    self._grant(record, plan, token, ours.credential)
+                    self._grant(record, plan, token, ours.credential, token_brought=fetched)
                 raise
         token_unchanged = ours is not None and _expiry(token) == _expiry(ours.token)
         credential_unchanged = ours is not None and credential.expires_at == ours.credential.expires_at
         if ours is None or token != ours.token or not credential_unchanged:
-            self._grant(record, plan, token, credential)
+            self._grant(record, plan, token, credential, token_brought=fetched, credential_brought=credential_due)
         plan.succeeded(
-            self._clock.now(), token_unchanged=token_due and token_unchanged, credential_unchanged=credential_due and credential_unchanged
+            self._clock.now(), token_unchanged=fetched and token_unchanged, credential_unchanged=credential_due and credential_unchanged
         )
         return "unchanged" if token_unchanged and credential_unchanged else "success"
 
@@ -178,56 +187,49 @@ class Keeper:
         async with self._fetching:
             if self._token is not before:
                 return self._token  # fetched while this one waited
-            self._token = await self._source.fetch(self._provider.audiences)
-            return self._token
+            token = await self._source.fetch(self._provider.audiences)
+            if token and token.expires_at <= self._clock.now():
+                raise self._dead("token", self._profile.source)
+            self._token = token
+            return token
 
-    def _grant(self, record: Record, plan: Plan, token: IdentityToken | None, credential: Credential) -> None:
-        now = self._clock.now()
+    async def _exchange(self, token: IdentityToken | None, variant: str) -> Credential:
+        try:
+            credential = await self._provider.exchange(token, variant)
+        except Rejected:
+            self._refused = token
+            raise
+        if credential.expires_at and credential.expires_at <= self._clock.now():
+            raise self._dead("credential", self._profile.provider)
+        return credential
+
+    def _dead(self, what: str, giver: str) -> Rejected:
+        """It must not take the place of one that works. No time is named: the same failure is told by the same message."""
+        return Rejected(
+            f"{self._profile.name}: the {what} that {giver} gave had expired when it came",
+            remedy="compare the clocks: this machine's, and the giver's",
+        )
+
+    def _grant(
+        self,
+        record: Record,
+        plan: Plan,
+        token: IdentityToken | None,
+        credential: Credential,
+        *,
+        token_brought: bool = False,
+        credential_brought: bool = False,
+    ) -> None:
         grant = self._store.granted(Grant(key=record.key, digest=self._profile.digest, token=token, credential=credential))
-        plan.observe(grant, now)
+        plan.observe(grant, self._clock.now(), token_brought=token_brought, credential_brought=credential_brought)
         own = self._store.record(Key(self._profile.name))
         if own and own is not record and own.grant and own.grant.digest == grant.digest and own.grant.token != token:
             self._store.granted(replace(own.grant, token=token))
             own.wake.set()  # its keeper has a new due time to wait for
         note = note_on(grant, self._profile.token_policy, self._profile.credential_policy)
-        if note and note != record.note:
+        if note and not record.note:
             self._log.warning("grant.short", variant=record.key.variant, note=note)
         record.note = note
-
-    async def _adopt(self, sinks: Sequence[Sink]) -> None:
-        """Takes over what lies in the first sink that vouches for it, so that a restart asks nobody for anything."""
-        for sink in sinks:
-            try:
-                async with asyncio.timeout(ADOPTION_TIMEOUT):
-                    legacy = await sink.adopt()
-                grant = self._revive(legacy) if legacy else None
-            except (RefreshError, TimeoutError) as error:
-                self._log.info("generation.not_adopted", sink=sink.name, reason=str(error) or "no answer")
-                continue
-            except Exception as error:  # noqa: BLE001  # a bug in a sink is kept to this identity
-                self._log.error("generation.not_adopted", sink=sink.name, reason=type(error).__name__, frames=frames(error))
-                continue
-            if legacy and grant:
-                granted = self._store.granted(grant)
-                now = self._clock.now()
-                self._store.landed(granted.key, sink.name, now, generation=granted.generation, delivery=legacy.delivery)
-                self._log.info("generation.adopted", sink=sink.name)
-                return
-
-    def _revive(self, legacy: Legacy) -> Grant | None:
-        """The grant that these files hold, as far as it still works; None where that is too little. Raises Rejected."""
-        now = self._clock.now()
-        credential = self._provider.restore(legacy)
-        if credential is None or (credential.expires_at and credential.expires_at <= now):
-            return None
-        token = None
-        if legacy.token is not None:
-            token = read_token(legacy.token.reveal(), whose=self._profile.name, now=now, given_expiry=legacy.delivery.token_expires_at)
-        if token is None or token.expires_at <= now:
-            if credential.expires_at is None or legacy.token is not None:
-                return None
-            token = None
-        return Grant(key=Key(self._profile.name), digest=self._profile.digest, token=token, credential=credential)
 
     def _say(self, record: Record, error: RefreshError | None) -> None:
         """A change is said once, loudly or quietly as it deserves; repetition only for those who want to read it."""

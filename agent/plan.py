@@ -7,7 +7,10 @@ from random import Random
 from agent.errors import RefreshError
 from agent.model import Grant
 from agent.record import credential_span, token_span
-from agent.schedule import Backoff, Policy, Span, granted_margin, refresh_due, retry_delay, unchanged_due
+from agent.schedule import Backoff, Policy, Span, granted_margin, refresh_due, retry_delay, soonest_due, unchanged_due
+
+LEAST_INTEREST = 300.0
+"""Seconds that a run-time variant for which nothing could be had is tried for after it was last asked for."""
 
 
 @dataclass(slots=True)
@@ -18,21 +21,35 @@ class _Part:
     span: Span | None = None
     dice: float = 0.0
     not_before: datetime | None = None
-    """After a refresh that brought nothing newer."""
+    """After a refresh that brought nothing newer, or something as good as due."""
+    owed: bool = False
+    """An attempt at it has failed, and nothing newer has come since."""
 
-    def observe(self, span: Span | None, now: datetime, random: Random) -> None:
+    def observe(self, span: Span | None, now: datetime, dice: float, *, brought: bool) -> None:
         if span is None:
             self.span = self.not_before = None
             return
         if self.span and span.expires_at == self.span.expires_at:
             return
         # a giver whose clock is ahead of ours must not look like our clock having run backwards
-        self.span, self.dice, self.not_before = Span(min(span.issued_at, now), span.expires_at), random.random(), None
+        self.span, self.dice, self.not_before, self.owed = Span(min(span.issued_at, now), span.expires_at), dice, None, False
+        if brought and refresh_due(self.span, self.policy, dice) < (soonest := soonest_due(self.span, self.policy, now)):
+            self.not_before = soonest
 
     def due(self) -> datetime | None:
         if self.span is None:
             return None
         return self.not_before or refresh_due(self.span, self.policy, self.dice)
+
+    def is_due(self, now: datetime) -> bool:
+        due = self.due()
+        return self.owed or (due is not None and (due <= now or bool(self.span and now < self.span.issued_at)))
+
+    def refreshed(self, now: datetime, *, unchanged: bool) -> None:
+        self.owed = False
+        if unchanged and self.span:
+            self.span = Span(min(self.span.issued_at, now), self.span.expires_at)
+            self.not_before = unchanged_due(self.span, self.policy, now, self.dice)
 
 
 class Plan:
@@ -44,17 +61,17 @@ class Plan:
         self._minds_token = token is not None
         self._credential = _Part(credential)
         self._random = random
+        self._failed_at: datetime | None = None
         self._retry_at: datetime | None = None
-        self._received_at: datetime | None = None
         self._generation = 0
 
-    def observe(self, grant: Grant | None, now: datetime) -> None:
-        """Takes note of what is held, whoever got it."""
+    def observe(self, grant: Grant | None, now: datetime, *, token_brought: bool = False, credential_brought: bool = False) -> None:
+        """Takes note of what is held, whoever got it; `…_brought`: a refresh has got it just now."""
         if grant is None or grant.generation == self._generation:
             return
-        self._generation, self._received_at = grant.generation, now
-        self._token.observe(token_span(grant) if self._minds_token else None, now, self._random)
-        self._credential.observe(credential_span(grant), now, self._random)
+        self._generation = grant.generation
+        self._token.observe(token_span(grant) if self._minds_token else None, now, self._random.random(), brought=token_brought)
+        self._credential.observe(credential_span(grant), now, self._random.random(), brought=credential_brought)
 
     def due(self, now: datetime) -> datetime:
         """When to act: at once where nothing is held."""
@@ -65,32 +82,37 @@ class Plan:
 
     @property
     def began(self) -> datetime | None:
-        """A clock that has run back past this makes everything due; None while a retry is pending."""
-        spans = [part.span.issued_at for part in (self._token, self._credential) if part.span]
-        return None if self._retry_at or not spans else min(spans)
+        """A clock that has run back past this makes something due; None where nothing is held nor was tried."""
+        if self._retry_at:
+            return self._failed_at
+        return max((part.span.issued_at for part in (self._token, self._credential) if part.span), default=None)
+
+    def backing_off(self, now: datetime) -> bool:
+        """Whether an attempt has failed and it is too early for the next."""
+        return bool(self._retry_at and self._failed_at and self._failed_at <= now < self._retry_at)
 
     def token_due(self, now: datetime) -> bool:
-        """Whether the token's time has come, or nothing is held."""
-        return self._is_due(self._token, now) or not self._generation
+        """Whether the token's time has come, or an attempt at it has to be repeated."""
+        return self._token.is_due(now)
 
     def credential_due(self, now: datetime) -> bool:
-        """Whether the credential's time has come, or nothing is held."""
-        return self._is_due(self._credential, now) or not self._generation
+        """Whether the credential's time has come, or an attempt at it has to be repeated."""
+        return self._credential.is_due(now)
 
     def succeeded(self, now: datetime, *, token_unchanged: bool, credential_unchanged: bool) -> None:
         """A refresh has ended well; what it brought was observed before."""
-        self._retry_at = None
-        for part, unchanged in ((self._token, token_unchanged), (self._credential, credential_unchanged)):
-            if unchanged and part.span:
-                part.span = Span(min(part.span.issued_at, now), part.span.expires_at)
-                part.not_before = unchanged_due(part.span, now)
+        self._failed_at = self._retry_at = None
+        self._token.refreshed(now, unchanged=token_unchanged)
+        self._credential.refreshed(now, unchanged=credential_unchanged)
 
     def settled(self) -> None:
         """Somebody else saw to what was due."""
-        self._retry_at = None
+        self._failed_at = self._retry_at = None
 
-    def failed(self, error: RefreshError, failures: int, now: datetime, backoff: Backoff) -> None:
-        """A refresh has failed for so many times in a row."""
+    def failed(self, error: RefreshError, failures: int, now: datetime, backoff: Backoff, *, token: bool, credential: bool) -> None:
+        """A refresh has failed for so many times in a row; `token` and `credential` are what it was to bring and did not."""
+        self._token.owed |= token and self._minds_token
+        self._credential.owed |= credential
         left = [part.span.remaining(now) for part in (self._token, self._credential) if part.span]
         delay = retry_delay(
             error.reaction,
@@ -100,15 +122,12 @@ class Plan:
             remaining=min(left, default=None),
             retry_after=getattr(error, "retry_after", None),
         )
-        self._retry_at = now + timedelta(seconds=delay)
+        self._failed_at, self._retry_at = now, now + timedelta(seconds=delay)
 
-    def unused_since(self, used_at: datetime | None) -> bool:
-        """Whether nobody asked since what is held was received."""
-        return bool(self._received_at and (used_at is None or used_at <= self._received_at))
-
-    def _is_due(self, part: _Part, now: datetime) -> bool:
-        due = part.due()
-        return due is not None and (due <= now or bool(part.span and now < part.span.issued_at))
+    def idle(self, used_at: datetime | None, now: datetime) -> bool:
+        """Whether nobody has asked for one lifetime."""
+        span = self._credential.span
+        return used_at is None or (now - used_at).total_seconds() >= (span.lifetime if span else LEAST_INTEREST)
 
 
 def note_on(grant: Grant, token: Policy, credential: Policy) -> str:

@@ -7,10 +7,14 @@ from random import Random
 
 UNCHANGED_FLOOR = 30.0
 """Seconds: a refresh that brought nothing newer is not repeated sooner."""
+SOONEST = 1.0
+"""Seconds: what has just been brought is not due sooner, whatever times it carries."""
 RETRY_AFTER_CAP = 600.0
 """Seconds: the longest that somebody's Retry-After is obeyed."""
 NOT_READY_CAP = 10.0
 """Seconds between tries of something that is expected to pass by itself."""
+LONGEST_DELAY = 86400.0
+"""Seconds: the longest pause after failures, whatever was configured."""
 MARGIN_SHARE = 0.75
 """Of a lifetime: a margin beyond it leaves too little to live on."""
 
@@ -79,15 +83,31 @@ def refresh_due(span: Span, policy: Policy, fraction: float = 0.0) -> datetime:
 
     `fraction` in [0, 1) is the die that was cast for the jitter; it only ever makes a refresh earlier.
     """
-    by_share = span.issued_at + timedelta(seconds=span.lifetime * (policy.at - policy.jitter * fraction))
+    share = max(policy.at - policy.jitter * fraction, policy.at / 2)
+    by_share = span.issued_at + timedelta(seconds=span.lifetime * share)
     by_margin = span.expires_at - timedelta(seconds=granted_margin(span, policy))
-    by_age = span.issued_at + timedelta(seconds=policy.max_age)
+    by_age = span.issued_at + timedelta(seconds=min(policy.max_age, max(0.0, span.lifetime)))
     return min(by_share, by_margin, by_age)
 
 
-def unchanged_due(span: Span, now: datetime) -> datetime:
-    """When to try again after a refresh brought the same expiry: at half of what remains, not sooner than the floor."""
-    return now + timedelta(seconds=max(UNCHANGED_FLOOR, span.remaining(now) / 2))
+def soonest_due(span: Span, policy: Policy, now: datetime) -> datetime:
+    """Before when something that was brought just now is not due again, however old it was when it came.
+
+    A giver whose clock is behind ours, or who hands out what it has kept for long, is else asked without a pause. For
+    what is new when it comes this is never later than `refresh_due`.
+    """
+    share = min(1 - MARGIN_SHARE, max(policy.at - policy.jitter, policy.at / 2))
+    return now + timedelta(seconds=max(SOONEST, min(UNCHANGED_FLOOR, policy.max_age, share * span.remaining(now))))
+
+
+def unchanged_due(span: Span, policy: Policy, now: datetime, fraction: float = 0.0) -> datetime:
+    """When to try again after a refresh brought the same expiry: at half of what remains, not sooner than the floor.
+
+    Nor later than was due anyway, where the refresh was asked for ahead of its time.
+    """
+    half = now + timedelta(seconds=span.remaining(now) / 2)
+    due = refresh_due(span, policy, fraction)
+    return max(now + timedelta(seconds=UNCHANGED_FLOOR), min(half, due) if due > now else half)
 
 
 def retry_delay(
@@ -95,15 +115,15 @@ def retry_delay(
 ) -> float:
     """Seconds until the next try after so many failures in a row (at least one).
 
-    Exponential with half of it jitter; sooner as expiry nears (a quarter of what `remaining` is left, but not
-    below `initial`); what must be changed by a person is tried at the slow end from the start.
+    Exponential with half of it jitter, from `initial` on; sooner as expiry nears (at the latest after a quarter of
+    what `remaining` is left); what must be changed by a person is tried at the slow end from the start.
     """
-    ceiling = min(NOT_READY_CAP, backoff.max) if reaction == "not_ready" else backoff.max
-    delay = ceiling if reaction in {"rejected", "defect"} else min(ceiling, backoff.initial * 2 ** min(failures - 1, 32))
+    ceiling = min(NOT_READY_CAP if reaction == "not_ready" else LONGEST_DELAY, backoff.max)
+    delay = ceiling if reaction in {"rejected", "defect"} else min(ceiling, backoff.initial * 2 ** min(failures, 32))
     if remaining is not None and remaining > 0:
-        delay = min(delay, max(backoff.initial, remaining / 4))
+        delay = min(delay, remaining / 4)
     delay *= 0.5 + 0.5 * random.random()
-    return max(delay, min(retry_after or 0.0, RETRY_AFTER_CAP))
+    return max(delay, min(backoff.initial, ceiling), min(retry_after or 0.0, RETRY_AFTER_CAP))
 
 
 def state_of(span: Span | None, policy: Policy, now: datetime) -> State:

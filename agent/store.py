@@ -82,14 +82,22 @@ class Store:
 
     def attempted(self, key: Key, error: RefreshError | None, now: datetime) -> None:
         """One attempt of the keeper has ended, well or not."""
-        record = self._records[key]
-        record.attempts += 1
-        record.failure = _failure(error, now, record.failure) if error else None
-        self._tell(record)
+        if record := self._records.get(key):
+            record.attempts += 1
+            record.failure = _failure(error, now, record.failure) if error else None
+            self._tell(record)
+
+    def settled(self, key: Key) -> None:
+        """What a failed attempt owed was brought by another."""
+        record = self._records.get(key)
+        if record and record.failure:
+            record.failure = None
+            self._tell(record)
 
     def scheduled(self, key: Key, due: datetime) -> None:
         """When the keeper will act next."""
-        self._records[key].due = due
+        if record := self._records.get(key):
+            record.due = due
 
     def landed(
         self, key: Key, sink: str, now: datetime, *, generation: int, delivery: Delivery | None, error: RefreshError | None = None
@@ -140,8 +148,13 @@ class Store:
         raise NotReady(f"{key.identity}: nothing to hand out yet: {why}")
 
     def renew(self, name: str, now: datetime) -> bool:
-        """Asks for a refresh now, of the identity and its variants; False where one was asked for too recently."""
+        """Asks for a refresh now, of the identity and its variants; False where one was asked for too recently.
+
+        Raises Rejected for an identity that does not exist.
+        """
         records = list(self.records(name))
+        if not records:
+            raise Rejected(f"there is no identity {name}")
         if any(record.renewed_at and timedelta(0) <= now - record.renewed_at < RENEW_EVERY for record in records):
             return False
         for record in records:
@@ -168,11 +181,8 @@ class Store:
         return worst([held_state(record.grant, profile, now), *(landing_state(record, sink, profile, now) for sink in profile.sinks)])
 
     def delivered(self, name: str, now: datetime) -> bool:
-        """Whether the newest grant reached every sink, and nothing there or held has expired."""
-        profile, record = self._profiles[name], self._records[Key(name)]
-        if record.grant is None or self.state(name, now) in {State.MISSING, State.EXPIRED}:
-            return False
-        return all(sink in record.landings for sink in profile.sinks)
+        """Whether it is held and lies in every sink, and nothing of that has expired."""
+        return self.state(name, now) not in {State.MISSING, State.EXPIRED}
 
     def ready(self, now: datetime) -> bool:
         """Whether every required identity is delivered."""

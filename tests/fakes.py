@@ -2,9 +2,13 @@
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Any
+
+from agent.model import Credential, Delivery, Grant, IdentityToken, Legacy, Paths, Secret
+from agent.record import credential_span, token_span
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -72,3 +76,156 @@ async def settle(rounds: int = 25) -> None:
     """Lets every task that can run do so."""
     for _ in range(rounds):
         await asyncio.sleep(0)
+
+
+class FakeCredential:
+    """A credential with times of its own, or with none."""
+
+    def __init__(self, issued_at: datetime | None = None, expires_at: datetime | None = None, variant: str = "") -> None:
+        self.issued_at = issued_at
+        self.expires_at = expires_at
+        self.variant = variant
+
+    def files(self, paths: Paths) -> Mapping[str, Secret]:
+        return {"config": Secret("{}")}
+
+    def document(self) -> Mapping[str, Any]:
+        return {"variant": self.variant}
+
+
+class Script:
+    """What a stand-in does at each call: raises what it is told to, hangs, or does its usual thing."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.calls: list[datetime] = []
+        self.fault: BaseException | None = None
+        """Raised at every call while set."""
+        self.hanging = False
+        """Never answers while set."""
+
+    async def play(self) -> None:
+        self.calls.append(self.clock.now())
+        if self.hanging:
+            await asyncio.Event().wait()
+        if self.fault:
+            raise self.fault
+
+
+class FakeSource:
+    """Gives tokens of so many seconds, issued so many seconds ago."""
+
+    def __init__(self, clock: FakeClock, *, lifetime: float = 3600.0, age: float = 0.0) -> None:
+        self.script = Script(clock)
+        self.lifetime = lifetime
+        self.age = age
+        self.same: IdentityToken | None = None
+        """Given again and again while set."""
+        self.asked_for: list[Sequence[str]] = []
+        self.change = asyncio.Event()
+        self.change_fault: BaseException | None = None
+        self._ids = count(1)
+
+    async def fetch(self, audiences: Sequence[str]) -> IdentityToken | None:
+        self.asked_for.append(tuple(audiences))
+        await self.script.play()
+        if self.same:
+            return self.same
+        issued = self.script.clock.now() - timedelta(seconds=self.age)
+        return a_token(issued, self.lifetime, f"t{next(self._ids)}")
+
+    async def changed(self) -> None:
+        if self.change_fault:
+            raise self.change_fault
+        await self.change.wait()
+        self.change.clear()
+
+
+class FakeProvider:
+    """Gives credentials of so many seconds; none of their own where `lifetime` is None."""
+
+    def __init__(self, clock: FakeClock, *, lifetime: float | None = None, host: str = "") -> None:
+        self.script = Script(clock)
+        self.lifetime = lifetime
+        self.host = host
+        self.audiences = ("sts.example",)
+        self.same: FakeCredential | None = None
+        self.exchanged: list[tuple[str, str]] = []
+        """Of each exchange the token's id and the variant."""
+        self.delay = 0.0
+
+    async def exchange(self, token: IdentityToken | None, variant: str = "") -> Credential:
+        self.exchanged.append((token.id if token else "", variant))
+        await self.script.play()
+        if self.delay:
+            await self.script.clock.sleep(self.delay)
+        if self.same:
+            return self.same
+        if self.lifetime is None:
+            return FakeCredential(variant=variant)
+        now = self.script.clock.now()
+        return FakeCredential(now, now + timedelta(seconds=self.lifetime), variant)
+
+    def restore(self, legacy: Legacy) -> Credential | None:
+        found = legacy.delivery
+        return FakeCredential(found.credential_issued_at, found.credential_expires_at)
+
+
+class FakeSink:
+    """Holds the last grant it was given, and says so when read."""
+
+    def __init__(self, clock: FakeClock, name: str = "files:/fake") -> None:
+        self.name = name
+        self.writing = Script(clock)
+        self.reading = Script(clock)
+        self.grants: list[Grant] = []
+        self.held: Delivery | None = None
+        self.deaf = False
+        """Takes grants and keeps none while set."""
+        self.legacy: Legacy | None = None
+        self.adopting = Script(clock)
+
+    async def write(self, grant: Grant) -> None:
+        await self.writing.play()
+        self.grants.append(grant)
+        if not self.deaf:
+            self.held = delivery_of(grant)
+
+    async def read(self) -> Delivery | None:
+        await self.reading.play()
+        return self.held
+
+    async def adopt(self) -> Legacy | None:
+        await self.adopting.play()
+        return self.legacy
+
+    async def withdraw(self) -> None:
+        self.held = None
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def a_token(issued: datetime = START, lifetime: float = 3600.0, name: str = "t0") -> IdentityToken:
+    """A token whose text is not a JWT: nothing reads it."""
+    return IdentityToken(
+        value=Secret(f"canary-{name}"),
+        issuer="https://issuer.example",
+        subject="demo",
+        audiences=("sts.example",),
+        issued_at=issued,
+        expires_at=issued + timedelta(seconds=lifetime),
+        id=name,
+    )
+
+
+def delivery_of(grant: Grant, generation: int | None = None) -> Delivery:
+    """What a sink that holds the grant would say."""
+    token, credential = token_span(grant), credential_span(grant)
+    return Delivery(
+        generation=grant.generation if generation is None else generation,
+        token_issued_at=token and token.issued_at,
+        token_expires_at=token and token.expires_at,
+        credential_issued_at=credential and credential.issued_at,
+        credential_expires_at=credential and credential.expires_at,
+    )

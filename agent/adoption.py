@@ -1,0 +1,55 @@
+"""Takes over what an earlier process left in a sink, so that a restart asks nobody for anything and leaves no gap."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+import structlog
+
+from agent.claims import read_token
+from agent.clock import Clock
+from agent.errors import RefreshError, frames
+from agent.model import Grant, Key, Legacy, Provider, Sink
+from agent.record import Profile
+from agent.store import Store
+
+log = structlog.get_logger()
+
+PATIENCE = 10.0
+"""Seconds that a sink may take to say what was left there."""
+
+
+async def adopt(sinks: Sequence[Sink], profile: Profile, provider: Provider, store: Store, clock: Clock) -> None:
+    """From the first sink that vouches for what it holds; raises nothing, for what cannot be adopted is fetched anew."""
+    said = log.bind(identity=profile.name)
+    for sink in sinks:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                legacy = await sink.adopt()
+            grant = _revive(legacy, profile, provider, clock.now()) if legacy else None
+        except (RefreshError, TimeoutError) as error:
+            said.info("generation.not_adopted", sink=sink.name, reason=str(error) or "no answer")
+            continue
+        except Exception as error:  # noqa: BLE001  # a bug in a sink is kept to this identity; its message may hold a secret
+            said.error("generation.not_adopted", sink=sink.name, reason=type(error).__name__, frames=frames(error))
+            continue
+        if legacy and grant:
+            granted = store.granted(grant)
+            store.landed(granted.key, sink.name, clock.now(), generation=granted.generation, delivery=legacy.delivery)
+            said.info("generation.adopted", sink=sink.name)
+            return
+
+
+def _revive(legacy: Legacy, profile: Profile, provider: Provider, now: datetime) -> Grant | None:
+    """The grant that these files hold, as far as it still works; None where that is too little. Raises Rejected."""
+    credential = provider.restore(legacy)
+    if credential is None or (credential.expires_at and credential.expires_at <= now):
+        return None
+    token = None
+    if legacy.token is not None:
+        token = read_token(legacy.token.reveal(), whose=profile.name, now=now, given_expiry=legacy.delivery.token_expires_at)
+    if token is None or token.expires_at <= now:
+        if credential.expires_at is None or legacy.token is not None:
+            return None
+        token = None
+    return Grant(key=Key(profile.name), digest=profile.digest, token=token, credential=credential)
