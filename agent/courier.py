@@ -41,21 +41,22 @@ class Courier:
 
     async def carry(self) -> None:
         """For ever."""
-        look_at = self._clock.now()
+        looked_at = look_at = self._clock.now()
         while (record := self._store.record(self._key)) is not None:
             landing = record.landings.get(self._sink.name)
             news = record.news
-            if record.grant is None or (landing and landing.generation >= record.grant.generation and self._clock.now() < look_at):
-                far = self._clock.now() + timedelta(hours=1)
-                await wait_until(self._clock, look_at if record.grant else far, news)
+            now = self._clock.now()
+            if record.grant is None:
+                await wait_until(self._clock, now + timedelta(hours=1), news)
+                continue
+            if landing and landing.generation >= record.grant.generation and looked_at <= now < look_at:
+                await wait_until(self._clock, look_at, news, began=looked_at)
                 continue
             error = await self._visit(record.grant, landing)
-            now = self._clock.now()
-            if error is None:
-                look_at = now + timedelta(seconds=LOOK_EVERY)
-                continue
-            look_at = now + timedelta(seconds=self._delay(error))
-            await self._rest(look_at, record.grant.generation)
+            looked_at = self._clock.now()
+            look_at = looked_at + timedelta(seconds=self._delay(error) if error else LOOK_EVERY)
+            if error:
+                await self._rest(looked_at, look_at, record.grant.generation)
 
     async def _visit(self, grant: Grant, landing: Landing | None) -> RefreshError | None:
         """Delivers what is newer, or looks after what was delivered."""
@@ -109,12 +110,12 @@ class Courier:
         except Exception:  # noqa: BLE001  # said already, by the failure itself
             return None
 
-    async def _rest(self, until: datetime, generation: int) -> None:
-        """Until the next try, or until there is something newer to carry."""
-        while (record := self._store.record(self._key)) and self._clock.now() < until:
+    async def _rest(self, began: datetime, until: datetime, generation: int) -> None:
+        """Until the next try, or until there is something newer to carry; a clock that was set back ends it too."""
+        while (record := self._store.record(self._key)) and began <= self._clock.now() < until:
             if record.grant and record.grant.generation > generation:
                 return
-            await wait_until(self._clock, until, record.news)
+            await wait_until(self._clock, until, record.news, began=began)
 
     def _delay(self, error: RefreshError) -> float:
         record = self._store.record(self._key)
