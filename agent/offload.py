@@ -21,7 +21,7 @@ def memory_backed(path: Path) -> bool:
     while not path.exists() and path != path.parent:
         path = path.parent
     try:
-        device = os.stat(path).st_dev
+        device = path.stat().st_dev
         wanted = f"{os.major(device)}:{os.minor(device)}"
         for line in Path("/proc/self/mountinfo").read_text().splitlines():
             fields = line.split()
@@ -49,7 +49,7 @@ async def in_thread(name: str, call: Callable[[], T]) -> T:
         result, error = None, None
         try:
             result = call()
-        except Exception as caught:  # noqa: BLE001  # carried to the caller, whole
+        except BaseException as caught:  # noqa: BLE001  # carried to the caller, whole: it waits for something
             error = caught
         try:
             loop.call_soon_threadsafe(settle, result, error)
