@@ -31,6 +31,8 @@ class Complaint(NamedTuple):
     message: str
     meant: Place | None = None
     """What an unknown key was probably meant to be: nothing is concluded from its absence."""
+    unknown: bool = False
+    """Nothing of this name is wanted."""
 
 
 def explain(document: Document, environ: Mapping[str, str]) -> tuple[list[Fault], list[Fault]]:
@@ -40,19 +42,31 @@ def explain(document: Document, environ: Mapping[str, str]) -> tuple[list[Fault]
         return [*document.faults, document.fault((), message)], []
     told = {fault.place for fault in document.faults}
     complaints = [complaint for complaint in _structural(document) if complaint.place not in told]
-    remainder = Remainder(document, told | {complaint.place for complaint in complaints})
+    bad = {place for place in told if not isinstance(_at(document.data, place), dict | list)}
+    unwanted = {complaint.place for complaint in complaints if complaint.unknown}
+    remainder = Remainder(document, unwanted, bad | {complaint.place for complaint in complaints if not complaint.unknown})
     config = remainder.convert()
     faults = document.faults + [document.fault(place, message) for place, message in remainder.complaints]
     faults += [document.fault(complaint.place, complaint.message) for complaint in complaints]
     broken = remainder.dropped | {complaint.meant for complaint in complaints if complaint.meant}
+    around = {place[:depth] for place in broken for depth in range(len(place))}
     found = (remainder.original(finding) for finding in findings(config, environ)) if config else iter(())
-    refused, warnings = placed(document, (finding for finding in found if not _rests_on(finding, broken)))
+    refused, warnings = placed(document, (finding for finding in found if not _rests_on(finding, broken, around)))
     return sorted(faults + refused, key=by_line), warnings
 
 
-def _rests_on(finding: Finding, broken: set[Place]) -> bool:
+def _at(data: Any, place: Place) -> Any:
+    for step in place:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def _rests_on(finding: Finding, broken: set[Place], around: set[Place]) -> bool:
     grounds = (finding.place, *finding.rests_on)
-    return any(ground[: len(bad)] == bad[: len(ground)] for ground in grounds for bad in broken)
+    return any(ground in around or any(ground[:depth] in broken for depth in range(len(ground) + 1)) for ground in grounds)
 
 
 def _structural(document: Document) -> Iterator[Complaint]:
@@ -61,7 +75,9 @@ def _structural(document: Document) -> Iterator[Complaint]:
 
     keywords = {"scalar": _scalar, "oneOf": _branch, "anyOf": _any, "type": _type}
     make = cast("Callable[..., Callable[[Any], Any]]", extend)  # untyped
-    validator = make(jsonschema.Draft202012Validator, keywords)(schema(lambda kind: {"scalar": kind.__name__, "description": SCALARS[kind.__name__].allowed}))
+    validator = make(jsonschema.Draft202012Validator, keywords)(
+        schema(lambda kind: {"scalar": kind.__name__, "description": SCALARS[kind.__name__].allowed})
+    )
     for error in validator.iter_errors(document.data):
         yield from _worded(error, document)
 
@@ -139,6 +155,6 @@ def _worded(error: "ValidationError", document: Document) -> Iterator[Complaint]
                 if isinstance(key, str) and key not in known:
                     absent = [each for each in known if each not in value]
                     meant = nearest(key, absent)
-                    yield Complaint((*place, key), wording.of_key(meant, known), (*place, meant) if meant else None)
+                    yield Complaint((*place, key), wording.of_key(meant, known), (*place, meant) if meant else None, unknown=True)
         case _:
             yield Complaint(place, wording.of_limit(error, place))

@@ -17,6 +17,8 @@ STEP = re.compile(r"\.([^.\[\]`]+)|\[([0-9]+)\]")
 """Of msgspec's own paths: `$.identities[0].name`, with `[...]` for any key of a free mapping."""
 MISSING = re.compile(r"missing required field `([^`]+)`")
 
+TRIES = 64
+"""Conversions, for msgspec stops at the first thing wrong, and what only it finds is little."""
 STAND_INS: Mapping[str, Any] = MappingProxyType(
     {
         "name": "x",
@@ -39,43 +41,36 @@ STAND_INS: Mapping[str, Any] = MappingProxyType(
 class Remainder:
     """A document without its broken parts."""
 
-    def __init__(self, document: Document, broken: set[Place]) -> None:
+    def __init__(self, document: Document, unwanted: set[Place], broken: set[Place]) -> None:
         self._data = document.data
-        self.dropped = set(broken)
+        self.dropped = unwanted | broken
         """Everything taken out, in the end also what cannot be without it."""
         self.complaints: list[tuple[Place, str]] = []
         """What only msgspec found."""
-        self._stand_ins: dict[Place, Any] = {}
-        self._tried: set[Place] = set()
+        self._stand_ins: dict[Place, dict[str, Any]] = {}
+        """By the block they stand in."""
+        for place in broken:
+            key = str(place[-1])
+            if key in STAND_INS:
+                self._stand_ins.setdefault(place[:-1], {})[key] = STAND_INS[key]
 
     def convert(self) -> Config | None:
         """The configuration that is left; None where nothing can be saved."""
-        while True:
+        for _ in range(TRIES):
             try:
                 config: Config = convert(self._without(self._data, ()), Config)
             except msgspec.ValidationError as error:
                 message, _, where = str(error).partition(" - at ")
-                if not self._mend(message, self._place(where)):
-                    return None
+                place = self._place(where)
+                if not place or place in self.dropped:
+                    break
+                missing = MISSING.search(message)
+                if not missing or (*place, missing[1]) not in self.dropped:
+                    self.complaints.append((place, f"cannot be used: {message[:1].lower()}{message[1:]}"))
+                self.dropped.add(place)
             else:
                 return config
-
-    def _mend(self, message: str, place: Place) -> bool:
-        """Takes out what msgspec stopped at, or stands in for it; False where it makes no difference."""
-        missing = MISSING.search(message)
-        lacking = (*place, missing[1]) if missing else None
-        if lacking in self.dropped and lacking and lacking not in self._tried and lacking[-1] in STAND_INS:
-            self._tried.add(lacking)
-            self._stand_ins[lacking] = STAND_INS[str(lacking[-1])]
-            return True
-        if self._stand_ins.pop(place, None) is not None:
-            return True
-        if lacking not in self.dropped:
-            self.complaints.append((place, f"cannot be used: {message[:1].lower()}{message[1:]}"))
-        if not place or place in self.dropped:
-            return False
-        self.dropped.add(place)
-        return True
+        return None
 
     def original(self, finding: Finding) -> Finding:
         """The finding with the indices of the whole document."""
@@ -89,8 +84,7 @@ class Remainder:
     def _without(self, data: Any, place: Place) -> Any:
         if isinstance(data, dict):
             pairs = ((key, value) for key, value in data.items() if isinstance(key, str) and (*place, key) not in self.dropped)
-            stand_ins = {str(where[-1]): value for where, value in self._stand_ins.items() if where[:-1] == place}
-            return {key: self._without(value, (*place, key)) for key, value in pairs} | stand_ins
+            return {key: self._without(value, (*place, key)) for key, value in pairs} | self._stand_ins.get(place, {})
         if isinstance(data, list):
             return [self._without(data[index], (*place, index)) for index in self._kept(data, place)]
         return data

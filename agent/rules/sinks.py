@@ -28,20 +28,28 @@ def sinks(config: Config) -> Iterator[tuple[Place, SinkSettings]]:
 
 def apart(config: Config) -> Iterator[Finding]:
     """One writer for a directory, and nobody writes inside another's; the issuer's keys lie by themselves."""
-    seen: list[tuple[Place, PurePath]] = []
+    taken: dict[PurePath, Place] = {}
+    inside: dict[PurePath, Place] = {}
     if config.issuer and config.issuer.state:
-        seen.append((("issuer", "state"), PurePath(os.path.realpath(config.issuer.state))))
+        _take(PurePath(os.path.realpath(config.issuer.state)), ("issuer", "state"), taken, inside)
     for place, sink in sinks(config):
         if not sink.directory:
             continue
         mine = PurePath(os.path.realpath(sink.directory))
-        for other, theirs in seen:
-            if mine.is_relative_to(theirs) or theirs.is_relative_to(mine):
-                how = "the same directory as" if mine == theirs else "inside" if mine.is_relative_to(theirs) else "around"
-                message = f"{how} another's: give each its own, side by side"
-                yield Finding(place=(*place, "directory"), message=message, other=other, rests_on=(other,))
-                break
-        seen.append(((*place, "directory"), mine))
+        around = next((taken[path] for path in mine.parents if path in taken), None)
+        how, other = "the same directory as", taken.get(mine)
+        if not other:
+            how, other = ("inside", around) if around else ("around", inside.get(mine))
+        if other:
+            message = f"{how} another's: give each its own, side by side"
+            yield Finding(place=(*place, "directory"), message=message, other=other, rests_on=(other,))
+        _take(mine, (*place, "directory"), taken, inside)
+
+
+def _take(path: PurePath, place: Place, taken: dict[PurePath, Place], inside: dict[PurePath, Place]) -> None:
+    taken.setdefault(path, place)
+    for parent in path.parents:
+        inside.setdefault(parent, place)
 
 
 def directories(config: Config) -> Iterator[Finding]:

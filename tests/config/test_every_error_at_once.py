@@ -1,10 +1,11 @@
+import time
 from pathlib import Path
 
 import pytest
 
 from agent import reading
 from agent.errors import ConfigError
-from tests.config.writing import verdict
+from tests.config.writing import GOOD, verdict
 
 WRONG = """\
 refresh: {jiter: 0.1, timeout: 10}          # an unknown key, and no unit
@@ -72,6 +73,7 @@ F:30: identities[3].provider.region: missing: write a region such as eu-west-1
 F:32: identities[4].source.lifetime: 2d is not what the issuer grants: between 1m and 12h (issuer.lifetime)
 F:33: identities[4].provider.audiences: given twice, first in line 33: keep one
 F:34: identities[4].serve.authorization: the environment variable CANARY is not set, or empty
+F:34: identities[4].serve.dialects[0]: container serves AWS sessions: it needs provider type aws with exchange: true
 F:34: identities[4].serve.dialects[1]: 'contaner' is not known here, did you mean container?
 F:36: identities[4].sinks[0].directory: the same directory as another's: give each its own, side by side (identities[2].sinks[0].directory in line 24)
 F:36: identities[4].sinks[0].names.token: a plain file name belongs here: no `/`, no `..` at its beginning, at most 255 bytes
@@ -126,3 +128,19 @@ identities:
         (7, "identities[2]"),
         (8, "identities[3].name"),
     ]
+
+
+def test_a_key_that_is_no_text_does_not_keep_the_rules_from_the_rest(tmp_path):
+    text = GOOD.replace("control:", "1: x\ncontrol:").replace("  - name: two", "  - name: one")
+    assert [fault.path for fault in verdict(tmp_path, text).faults] == ["", "identities[1].name"]
+
+
+def test_thousands_of_mistakes_do_not_take_for_ever(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = (
+        f"  - {{name: n{n}, provider: {{type: generic, audiences: [a], zork: 1}}, sinks: [{{type: files, directory: run/{n}}}]}}"
+        for n in range(500)
+    )
+    began = time.monotonic()
+    assert len(verdict(tmp_path, "\n".join(["identities:", *rows])).faults) == 1000
+    assert time.monotonic() - began < 5
