@@ -138,6 +138,7 @@ class Fleet:
             await self._store.change()
         for sink in leaving:
             await _withdraw(sink)
+            self._toolbox.tally.retire((sink.name,))
             self._retired.remove(sink)
 
     async def _dismiss(self, name: str) -> None:

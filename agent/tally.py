@@ -48,5 +48,9 @@ class Tally:
         for counter in (self.refreshes, self.handed_out_valid, self.handed_out_stale):
             for labels in [labels for labels in counter if labels[0] == identity]:
                 del counter[labels]
+        self.retire(sinks)
+
+    def retire(self, sinks: tuple[str, ...]) -> None:
+        """Nothing is written to these sinks any more."""
         for labels in [labels for labels in self.writes if labels[0] in sinks]:
             del self.writes[labels]
