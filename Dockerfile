@@ -11,7 +11,7 @@ COPY agent agent
 RUN /opt/agent/bin/pip install --no-deps --no-build-isolation . \
 # Neither is needed to run. The agent brings the one part of botocore's data it uses: agent/data.
  && /opt/agent/bin/pip uninstall --yes setuptools wheel pip \
- && if [ -d agent/data ]; then rm -rf /opt/agent/lib/python3.13/site-packages/botocore/data; fi \
+ && rm -rf /opt/agent/lib/python3.13/site-packages/botocore/data \
 # Compiled here, because at run time the root is read-only; by hash, so that no time of day is in the image.
  && find /opt/agent -name __pycache__ -prune -exec rm -rf {} + \
  && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/agent/lib
