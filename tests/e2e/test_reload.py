@@ -57,12 +57,15 @@ def test_a_reload_touches_only_what_changed_and_a_bad_one_nothing(daemon: Daemon
     good = config | {"identities": [stays, changes, moves]}
     kept = {name: daemon.token(name)["jti"] for name in ("stays", "changes", "moved")}
     port = daemon.address("admin").rpartition(":")[2]
+    served = identity("served", sinks=[], serve={"dialects": ["container"]})
+    served["provider"] = {"type": "aws", "roleArn": "arn:aws:iam::123456789012:role/x", "region": "eu-west-1"}
     for bad, said in (
         ("identities: [", "YAML"),
-        (good | {"identitys": []}, "did you mean `identities`"),
+        (good | {"identitys": []}, "identitys: unknown key"),
         (good | {"admin": {"listen": [f"127.0.0.1:{int(port) % 60000 + 1024}"]}}, "changes of admin.listen need a restart"),
         (good | {"issuer": good["issuer"] | {"url": "http://127.0.0.1:9483"}}, "changes of issuer need a restart"),
         (good | {"control": {"socket": "./other.sock"}}, "changes of control.socket need a restart"),
+        (good | {"identities": [*good["identities"], served]}, "changes of metadata, closed until now, need a restart"),
     ):
         reload(daemon, bad)
         refused = daemon.log("config.refused")[-1]
@@ -92,7 +95,7 @@ def test_a_file_that_changes_is_read_again_also_where_a_configmap_is_swapped(dae
     new = daemon.folder / "..data_tmp"
     new.symlink_to(revision(2, "one", "two").name)
     os.replace(new, data)
-    until(lambda: (daemon.folder / "identities/two/token").exists(), within=10)
+    until((daemon.folder / "identities/two/token").exists, within=10)
     daemon.configure(configuration(identity("one")))
     until(lambda: not (daemon.folder / "identities/two").exists(), within=10)
     assert daemon.token("one")["jti"] == jti
