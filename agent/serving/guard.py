@@ -42,7 +42,8 @@ class Guard:
         for name in FORWARDED:
             if name in headers:
                 return f"forwarded requests are refused ({name})"
-        if not self._is_ours(headers.get("Host", "")):
+        hosts = headers.getall("Host", [])
+        if len(hosts) != 1 or not self._is_ours(hosts[0]):
             return "this is not the host that was asked for"
         if not self._is_near(request):
             return "only this machine may ask"

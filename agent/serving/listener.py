@@ -1,6 +1,7 @@
 """Opens and closes listeners: aiohttp's low-level server on every address of a list."""
 
 import asyncio
+import logging
 import os
 import socket
 import stat
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from agent.errors import ConfigError
 from agent.settings import Address
@@ -23,6 +25,10 @@ CONNECTIONS = 4096
 """Open connections of one listener, at most."""
 SHUTDOWN = 0.3
 """Seconds that open requests get when the listener closes; one listener closes after the other, and all of it has two seconds."""
+
+complaints = logging.getLogger("agent.serving")
+"""What aiohttp has to say of a request, unless it is that the request was none: the client was told, and could fill the log."""
+complaints.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
 
 
 @asynccontextmanager
@@ -49,8 +55,8 @@ async def listening(
 
 def _runner(answer: Answer | web.Application) -> web.BaseRunner:
     if isinstance(answer, web.Application):
-        return web.AppRunner(answer, access_log=None, keepalive_timeout=KEEPALIVE, shutdown_timeout=SHUTDOWN)
-    return web.ServerRunner(_Server(answer, access_log=None, keepalive_timeout=KEEPALIVE), shutdown_timeout=SHUTDOWN)
+        return web.AppRunner(answer, access_log=None, logger=complaints, keepalive_timeout=KEEPALIVE, shutdown_timeout=SHUTDOWN)
+    return web.ServerRunner(_Server(answer, access_log=None, logger=complaints, keepalive_timeout=KEEPALIVE), shutdown_timeout=SHUTDOWN)
 
 
 class _Server(web.Server):

@@ -38,7 +38,7 @@ class MetadataEndpoint:
         self._tally = tally
         self._guard = Guard(addresses)
         self._dialects: Mapping[str, Dialect] = {dialect.prefix: dialect for dialect in (Container(),)}
-        self._rendered: dict[Key, tuple[int, Answer]] = {}
+        self._rendered: dict[Key, tuple[Grant, Answer]] = {}
         self._waiting = 0
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -78,12 +78,15 @@ class MetadataEndpoint:
         return self._render(dialect, grant)
 
     def _render(self, dialect: Dialect, grant: Grant) -> Answer:
-        """Made once for each generation."""
+        """Made once for each grant. Its number would not tell: an identity that went and came again counts from 1 again."""
         known = self._rendered.get(grant.key)
-        if known and known[0] == grant.generation:
+        if known and known[0] is grant:
             return known[1]
         answer = dialect.render(grant)
-        self._rendered[grant.key] = (grant.generation, answer)
+        self._rendered = {
+            key: kept for key, kept in self._rendered.items() if self._store.record(key)
+        }  # no credential outlives its identity
+        self._rendered[grant.key] = (grant, answer)
         return answer
 
     def _count(self, profile: Profile, grant: Grant, now: datetime) -> None:
