@@ -1,9 +1,11 @@
 """Identity tokens that somebody else keeps fresh in a file: kubelet's projected volume, or any other agent."""
 
+import asyncio
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from agent.claims import LONGEST, read_token
 from agent.errors import NotReady, Rejected, Unavailable
@@ -11,6 +13,9 @@ from agent.model import IdentityToken
 from agent.offload import in_thread, memory_backed
 from agent.settings import Settings
 from agent.toolbox import Toolbox
+
+T = TypeVar("T")
+Stamp = tuple[int, int, int, int]
 
 LOOK_EVERY = 10.0
 """Seconds between looks at the file."""
@@ -29,13 +34,22 @@ class FileSource:
         self._path = Path(settings.path)
         self._identity = identity
         self._clock = toolbox.clock
-        self._seen: object = None
+        self._turn = asyncio.Lock()
+        self._busy = False
+        """A thread has not come back from the disk."""
+        self._memory: bool | None = None
+        self._seen: Stamp | None = None
+        """Of the file last read."""
+        self._told: Stamp | None = None
+        """Of the file last said to have changed."""
 
     async def fetch(self, audiences: Sequence[str]) -> IdentityToken:
         """The file's token. Its audience was decided by who wrote it, so a wrong one is refused here, by name."""
         text = await self._reading(self._read)
         if not text:
-            raise NotReady(f"{self._identity}: the token file {self._path} is empty", remedy="whoever writes it has not written a token yet")
+            raise NotReady(
+                f"{self._identity}: the token file {self._path} is empty", remedy="whoever writes it has not written a token yet"
+            )
         now = self._clock.now()
         token = read_token(text, whose=f"{self._identity}: {self._path}", now=now)
         if token.expires_at <= now:
@@ -51,22 +65,41 @@ class FileSource:
         return token
 
     async def changed(self) -> None:
-        """Returns when the file is not the one last fetched."""
+        """Returns when the file is not the one last fetched; each change is told once."""
         while True:
             await self._clock.sleep(LOOK_EVERY)
             try:
-                stamp = await self._reading(self._stamp)
-            except OSError:
+                stamp = await self._reading(lambda: _stamp(self._path.stat()))
+            except (OSError, Unavailable):
                 continue  # gone or unreadable: the next fetch says so, and the token at hand stays good
-            if stamp != self._seen:
+            if stamp not in {self._seen, self._told}:
+                self._told = stamp
                 return
 
-    async def _reading(self, call):  # type: ignore[no-untyped-def]
-        return call() if memory_backed(self._path) else await in_thread(f"read {self._identity}", call)
+    async def _reading(self, call: Callable[[], T]) -> T:
+        """What the call returns; from a thread, unless the file lies in memory. After one that hangs no second one is sent."""
+        if self._memory:
+            return call()
 
-    def _stamp(self) -> tuple[int, int, int]:
-        found = os.stat(self._path)
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        def work() -> T:
+            try:
+                if self._memory is None:
+                    self._memory = memory_backed(self._path)  # here, for this asks the disk too
+                return call()
+            finally:
+                self._busy = False
+
+        async with self._turn:
+            if self._busy:
+                raise Unavailable(
+                    f"{self._identity}: the disk under {self._path} does not answer", remedy="look at the volume; nothing else waits for it"
+                )
+            self._busy = True
+            try:
+                return await in_thread(f"read {self._identity}", work)
+            except RuntimeError:  # no thread could be begun
+                self._busy = False
+                raise
 
     def _read(self) -> str:
         try:
@@ -75,7 +108,7 @@ class FileSource:
                 found = os.fstat(descriptor)
                 if not stat.S_ISREG(found.st_mode):
                     raise Rejected(f"{self._identity}: {self._path} is not a regular file", remedy="set source.path to a token file")
-                self._seen = (found.st_ino, found.st_mtime_ns, found.st_size)
+                self._seen = _stamp(found)
                 data = file.read(LONGEST + 1)
         except FileNotFoundError:
             raise NotReady(f"{self._identity}: there is no token file {self._path}", remedy="check the mount and source.path") from None
@@ -91,6 +124,11 @@ class FileSource:
             return data.decode("ascii").strip()
         except UnicodeDecodeError:
             raise Rejected(f"{self._identity}: {self._path} is not a JWT", remedy="set source.path to a token file") from None
+
+
+def _stamp(found: os.stat_result) -> Stamp:
+    """Changes with the content, and with who may read it."""
+    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
 
 def _listed(names: Sequence[str]) -> str:
