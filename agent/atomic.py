@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 DATA = "..data"
 DATA_TEMPORARY = "..data_tmp"
 LINK_TEMPORARY = "..link_tmp"
+TEMPORARY = re.compile(r"\.\..+_tmp")
 GENERATION = re.compile(r"\.\.[0-9]{4}(_[0-9]{2}){5}\.[0-9a-z]+", re.ASCII)
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -153,19 +154,17 @@ def is_link_of_ours(root: int, name: str) -> bool:
 
 
 def foreign(root: int) -> list[str]:
-    """Names of what lies in the directory and was not made here."""
-    machinery = {DATA, DATA_TEMPORARY, LINK_TEMPORARY}
-    names = (name for name in os.listdir(root) if name not in machinery and not GENERATION.fullmatch(name))
-    return [name for name in names if not is_link_of_ours(root, name)]
+    """Names of what lies in the directory and was not made here, as far as names tell."""
+    return [name for name in os.listdir(root) if not name.startswith("..") and not is_link_of_ours(root, name)]
 
 
 def clear(root: int) -> None:
     """Removes everything made here: first the one link that readers go through."""
-    for name in (DATA, DATA_TEMPORARY, LINK_TEMPORARY):
-        remove(root, name)
+    remove(root, DATA)
     unlink_stale(root, ())
-    for name in generations(root):
-        remove(root, name)
+    for name in os.listdir(root):
+        if GENERATION.fullmatch(name) or TEMPORARY.fullmatch(name):
+            remove(root, name)
 
 
 def discard(root: int, name: str) -> None:

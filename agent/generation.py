@@ -64,14 +64,13 @@ def inspect(root: int, name: str, *, identity: str, digest: str, manifest: str) 
     return Found(name, described, contents)
 
 
-def owner(root: int, name: str, *, manifest: str) -> str:
-    """The identity that a generation names, whoever that is; empty where it names none."""
+def described(root: int, name: str, *, manifest: str) -> Manifest | None:
+    """What a generation says of itself, true or not; None where it says nothing."""
     try:
         with _entered(root, name) as directory:
-            described = parse(_content(directory, manifest))
+            return parse(_content(directory, manifest))
     except (OSError, Unusable):
-        return ""
-    return described.identity if described else ""
+        return None
 
 
 def signature(root: int, name: str) -> Signature | None:

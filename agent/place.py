@@ -83,12 +83,14 @@ class Place:
         finally:
             os.close(fd)
 
-    def set_aside(self, name: str, expected: int) -> None:
-        """Renames the directory at the path to another name beside it, if it is the expected one."""
+    def set_aside(self, name: str, expected: int) -> bool:
+        """Renames the directory at the path to another name beside it, if it is the expected one; whether it was."""
         parent, current = self._parent(create=False)
         try:
-            if parent != -1 and os.path.samestat(os.stat(current, dir_fd=parent, follow_symlinks=False), os.fstat(expected)):
-                os.rename(current, name, src_dir_fd=parent, dst_dir_fd=parent)
+            if parent == -1 or not os.path.samestat(os.stat(current, dir_fd=parent, follow_symlinks=False), os.fstat(expected)):
+                return False
+            os.rename(current, name, src_dir_fd=parent, dst_dir_fd=parent)
+            return True
         finally:
             if parent != -1:
                 os.close(parent)

@@ -7,20 +7,18 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import structlog
 from msgspec.structs import replace
 
 from agent import atomic, generation, retained
 from agent.atomic import Look
-from agent.errors import NotReady, Rejected
+from agent.errors import Rejected
 from agent.generation import Found, Signature, Unusable
 from agent.manifest import Manifest
 from agent.model import Delivery
-from agent.offload import memory_backed
-from agent.place import Place
 from agent.retention import Retention
+from agent.tenure import Tenure
 from agent.toolbox import Toolbox
 
 log = structlog.get_logger()
@@ -30,21 +28,15 @@ class Volume:
     """One identity's directory."""
 
     def __init__(self, path: str, *, identity: str, digest: str, manifest: str, retention: Retention, toolbox: Toolbox) -> None:
-        self.memory: bool | None = None
-        """Whether it lies in memory; None until it was looked at."""
+        self.tenure = Tenure(path, identity=identity, manifest=manifest, random=toolbox.random)
         self.retained: dict[str, bytes] = {}
         """Files beside the generations, by name; written and mended with them."""
-        self._place = Place(path)
         self._identity = identity
         self._digest = digest
         self._manifest = manifest
         self._retention = retention
         self._toolbox = toolbox
         self._log = log.bind(identity=identity, sink=f"files:{path}")
-        self._distrusted = False
-        """Whether the path led elsewhere when last looked at: nothing found there is ours until it was cleared."""
-        self._governed = False
-        """Whether mode and group of the directory itself are the agent's to set."""
         self._written: tuple[str, int, Signature | None] | None = None
         """The generation this process published last: its name, the grant's number, how it looked then."""
         self._verified: tuple[Signature, Manifest] | None = None
@@ -54,15 +46,14 @@ class Volume:
         """Replaces what is there; on failure what was there stays live."""
         root = self._hold(look, create=True)
         if root is None:
-            raise FileNotFoundError(errno.ENOENT, "somebody keeps taking it away", self._place.path)
+            raise FileNotFoundError(errno.ENOENT, "somebody keeps taking it away", self.tenure.place.path)
         self._refuse_occupied(root, [*files, self._manifest])
         previous = atomic.live(root)
         self._retention.sweep(root, previous, room=1)
-        made = self._place.made or self._made_before(root, previous)
-        whole = {**files, self._manifest: replace(manifest, made_directory=made).encode()}
+        whole = {**files, self._manifest: replace(manifest, made_directory=self.tenure.made()).encode()}
         now = self._toolbox.clock.now()
         name = atomic.generation_name(now, f"{self._toolbox.random.getrandbits(40):010x}")
-        atomic.stage(root, name, whole, look, now=now, durable=not self.memory)
+        atomic.stage(root, name, whole, look, now=now, durable=not self.tenure.memory)
         try:
             atomic.publish(root, name)
         except OSError:
@@ -74,7 +65,7 @@ class Volume:
         atomic.link(root, whole)
         atomic.unlink_stale(root, whole)
         self._retain(root, look)
-        if not self.memory:
+        if not self.tenure.memory:
             os.fsync(root)
 
     def read(self, look: Look) -> Delivery | None:
@@ -114,107 +105,46 @@ class Volume:
 
     def retain(self, look: Look) -> None:
         """Writes what is retained, ahead of any generation."""
+        self.tenure.beside |= self.retained.keys()
         root = self._hold(look, create=True)
         if root is not None:
             self._retain(root, look)
 
     def recall(self, name: str, look: Look) -> bytes | None:
         """What an earlier process retained under this name, if nobody else could have written it."""
+        self.tenure.beside.add(name)
         root = self._hold(look, create=False)
         return None if root is None else retained.read(root, name)
 
     def withdraw(self, look: Look) -> None:
         """Takes away what was written here, wherever it has been moved to; the directory too, if it was made for it and is empty."""
-        root: int | None = self._place.fd if self._place.fd != -1 else self._hold(look, create=False)
+        place = self.tenure.place
+        root = place.fd if place.fd != -1 else self._hold(look, create=False)
         if root is None:
             return
         name = atomic.live(root)
-        if name and generation.owner(root, name, manifest=self._manifest) not in {"", self._identity}:
-            self.close()
-            return
-        made = self._place.made or self._made_before(root, name)
-        atomic.clear(root)
-        for kept in self.retained:
-            atomic.remove(root, kept)
-        if made:
-            self._place.remove()
+        described = generation.described(root, name, manifest=self._manifest) if name else None
+        if described is None or described.identity == self._identity:
+            made = self.tenure.made()
+            self.tenure.clear(root)
+            if made:
+                place.remove()
         self.close()
 
     def close(self) -> None:
         """Lets go of the directory."""
-        self._place.release()
+        self.tenure.place.release()
         self._forget()
 
-    # Holding the directory
-
     def _hold(self, look: Look, *, create: bool) -> int | None:
-        """The directory's descriptor; None where it is missing and not to be made."""
-        if self._place.fd != -1:
-            if self._place.intact():
-                self._govern(look)
-                return self._place.fd
-            self._log.warning("directory.replaced", directory=self._place.path)
-            self._place.release()
+        root, other = self.tenure.hold(look, create=create)
+        if other:
             self._forget()
-            self._distrusted = True
-        if not self._open(look, create=create):
-            return None
-        root = self._place.fd
-        if self._distrusted:
-            atomic.clear(root)
-            self._distrusted = False
-        self.memory = memory_backed(Path(self._place.path))
-        mine = os.fstat(root).st_uid == os.geteuid()
-        self._governed = mine and (self._place.made or not atomic.foreign(root) or self._made_before(root, atomic.live(root)))
-        self._govern(look)
         return root
-
-    def _open(self, look: Look, *, create: bool) -> bool:
-        try:
-            return self._place.open(create=create, tolerated=look.uid)
-        except BlockingIOError as error:
-            if not self._distrusted:
-                reason = f"{self._identity}: another agent or identity writes to {self._place.path}"
-                raise Rejected(reason, remedy="give each a directory of its own, and stop the other agent") from error
-        self._set_aside()
-        try:
-            return self._place.open(create=create, tolerated=look.uid)
-        except BlockingIOError as error:
-            raise NotReady(
-                f"{self._identity}: a directory that is in use was put at {self._place.path}", remedy="it is let go shortly"
-            ) from error
-
-    def _set_aside(self) -> None:
-        """Moves another identity's directory, put here behind our back and still held by its sink, out of the way and empties it.
-
-        Its sink sees that its own path leads elsewhere and makes a new one.
-        """
-        name = f"..set-aside.{self._toolbox.random.getrandbits(40):010x}"
-        with self._place.peek() as root:
-            found = atomic.live(root)
-            if not found or generation.owner(root, found, manifest=self._manifest) in {"", self._identity}:
-                return
-            self._place.set_aside(name, root)
-            atomic.clear(root)
-        self._place.discard_aside(name)
-
-    def _govern(self, look: Look) -> None:
-        """Sets mode and group of the directory itself, where it was made for this or held nothing foreign when it was found."""
-        if not self._governed:
-            return
-        root = self._place.fd
-        seen = os.fstat(root)
-        if look.gid not in {-1, seen.st_gid}:
-            os.fchown(root, -1, look.gid)
-        wanted = look.directory_mode | (stat.S_ISGID if self._place.parent_setgid else seen.st_mode & stat.S_ISGID)
-        if stat.S_IMODE(seen.st_mode) != wanted:
-            os.fchmod(root, wanted)
 
     def _forget(self) -> None:
         self._written, self._verified, self._refused = None, None, ""
         self._retention.forget()
-
-    # Looking at what lies there
 
     def _look(self, look: Look) -> tuple[int, str] | None:
         """Directory and live generation, leftovers swept; None where there is none."""
@@ -255,23 +185,17 @@ class Volume:
     def _inspect(self, root: int, name: str) -> Found:
         return generation.inspect(root, name, identity=self._identity, digest=self._digest, manifest=self._manifest)
 
-    def _made_before(self, root: int, name: str | None) -> bool:
-        try:
-            return name is not None and self._inspect(root, name).manifest.made_directory
-        except (Unusable, OSError):
-            return False
-
     def _refuse(self, root: int, name: str, why: Unusable) -> None:
         """Says so once; and where it is another identity's, nobody shall mistake it for ours a moment longer."""
         if self._refused != f"{name} {why.reason}":
             self._refused = f"{name} {why.reason}"
             self._log.info("generation.refused", generation=name, reason=why.reason)
         if why.owner:
-            atomic.clear(root)
+            self.tenure.clear(root)
 
     def _retain(self, root: int, look: Look) -> None:
         for name, content in self.retained.items():
-            retained.keep(root, name, content, look, durable=not self.memory)
+            retained.keep(root, name, content, look, durable=not self.tenure.memory)
 
     def _relink(self, root: int, manifest: Manifest) -> None:
         names = [*manifest.files, self._manifest]
@@ -285,9 +209,9 @@ class Volume:
                 mode = os.stat(name, dir_fd=root, follow_symlinks=False).st_mode
             except FileNotFoundError:
                 continue
-            where = f"{self._place.path}/{name}"
+            where = f"{self.tenure.place.path}/{name}"
             if stat.S_ISDIR(mode):
                 raise Rejected(f"{self._identity}: a directory lies at {where}, where a link has to be", remedy="remove it")
-            if not stat.S_ISLNK(mode) and self._place.mounted(name):
+            if not stat.S_ISLNK(mode) and self.tenure.place.mounted(name):
                 reason = f"{self._identity}: a single file is mounted at {where}, and its readers would never see a swap"
                 raise Rejected(reason, remedy="mount the whole directory, without subPath")

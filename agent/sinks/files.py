@@ -153,7 +153,7 @@ class FilesSink:
                     self._finish()
 
             try:
-                if self._volume.memory:
+                if self._volume.tenure.memory:
                     return work()
                 async with asyncio.timeout(PATIENCE):
                     return await in_thread(f"files {self._identity}", work)

@@ -29,15 +29,23 @@ class Disk:
             return stage(*args, **named)
 
         monkeypatch.setattr(atomic, "stage", slow)
-        monkeypatch.setattr("agent.sinks._volume.memory_backed", lambda _path: False)
-        monkeypatch.setattr("agent.sinks.files.PATIENCE", 0.05)
+        monkeypatch.setattr("agent.tenure.memory_backed", lambda _path: False)
+        self._monkeypatch = monkeypatch
+
+    def hang(self, patience: float = 0.05) -> None:
+        self.answering.clear()
+        self._monkeypatch.setattr("agent.sinks.files.PATIENCE", patience)
+
+    def answer(self) -> None:
+        self._monkeypatch.setattr("agent.sinks.files.PATIENCE", 9.0)
+        self.answering.set()
 
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk = Disk(monkeypatch)
     yield disk
-    disk.answering.set()
+    disk.answer()
 
 
 async def until_idle(sink) -> None:
@@ -51,13 +59,13 @@ async def until_idle(sink) -> None:
 async def test_it_is_said_since_when_and_no_second_thread_is_sent(bench: Bench, directory: Path, disk: Disk) -> None:
     sink = bench.sink(directory)
     await sink.write(make_grant(1))
-    disk.answering.clear()
+    disk.hang()
     for attempt in (sink.write(make_grant(2)), sink.write(make_grant(3)), sink.read(), sink.adopt()):
         with pytest.raises(Unavailable, match="the disk has not answered since 00:00:00 UTC"):
             await attempt
     assert disk.asked == 2
     assert contents(directory)["token"].endswith("app.1")
-    disk.answering.set()
+    disk.answer()
     await until_idle(sink)
     await sink.write(make_grant(4))
     assert contents(directory)["token"].endswith("app.4")
@@ -65,7 +73,7 @@ async def test_it_is_said_since_when_and_no_second_thread_is_sent(bench: Bench, 
 
 async def test_a_cancelled_call_leaves_the_thread_and_the_next_one_does_not_wait_for_it(bench: Bench, directory: Path, disk: Disk) -> None:
     sink = bench.sink(directory)
-    disk.answering.clear()
+    disk.hang()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
             await sink.write(make_grant(1))
@@ -76,7 +84,7 @@ async def test_a_cancelled_call_leaves_the_thread_and_the_next_one_does_not_wait
 async def test_neither_the_loop_nor_another_sink_waits(bench: Bench, directory: Path, disk: Disk) -> None:
     sink, other = bench.sink(directory), bench.sink(directory.with_name("other"), identity="other")
     await other.write(make_grant(identity="other"))
-    disk.answering.clear()
+    disk.hang(patience=0.5)
     hung = asyncio.ensure_future(sink.write(make_grant()))
     began = time.monotonic()
     assert await other.read()
@@ -87,11 +95,11 @@ async def test_neither_the_loop_nor_another_sink_waits(bench: Bench, directory: 
 
 async def test_closing_does_not_wait_and_the_lock_goes_when_the_thread_does(bench: Bench, directory: Path, disk: Disk) -> None:
     sink = bench.sink(directory)
-    disk.answering.clear()
+    disk.hang()
     with pytest.raises(Unavailable):
         await sink.write(make_grant(1))
     await sink.close()
-    disk.answering.set()
+    disk.answer()
     await until_idle(sink)
     await bench.sink(directory, identity="next").write(make_grant(1, identity="next"))
 
@@ -99,18 +107,18 @@ async def test_closing_does_not_wait_and_the_lock_goes_when_the_thread_does(benc
 async def test_what_is_withdrawn_while_the_disk_hangs_goes_as_soon_as_it_answers(bench: Bench, directory: Path, disk: Disk) -> None:
     sink = bench.sink(directory)
     await sink.write(make_grant(1))
-    disk.answering.clear()
+    disk.hang()
     with pytest.raises(Unavailable):
         await sink.write(make_grant(2))
     with pytest.raises(Unavailable):
         await sink.withdraw()
-    disk.answering.set()
+    disk.answer()
     await until_idle(sink)
     assert not directory.exists()
 
 
 async def test_calls_at_the_same_time_take_turns(bench: Bench, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.sinks._volume.memory_backed", lambda _path: False)
+    monkeypatch.setattr("agent.tenure.memory_backed", lambda _path: False)
     sink = bench.sink(directory)
     await asyncio.gather(*(sink.write(make_grant(number)) for number in range(1, 6)), sink.read())
     assert len(generations(directory)) == 5
@@ -118,7 +126,7 @@ async def test_calls_at_the_same_time_take_turns(bench: Bench, directory: Path, 
 
 
 async def test_a_volume_in_memory_is_used_in_place(bench: Bench, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.sinks._volume.memory_backed", lambda _path: True)
+    monkeypatch.setattr("agent.tenure.memory_backed", lambda _path: True)
     sink = bench.sink(directory)
     await sink.write(make_grant(1))
 
@@ -134,7 +142,7 @@ async def test_a_volume_in_memory_is_used_in_place(bench: Bench, directory: Path
 async def test_a_disk_is_waited_for_and_memory_is_not(
     bench: Bench, directory: Path, monkeypatch: pytest.MonkeyPatch, *, memory: bool, synced: int
 ) -> None:
-    monkeypatch.setattr("agent.sinks._volume.memory_backed", lambda _path: memory)
+    monkeypatch.setattr("agent.tenure.memory_backed", lambda _path: memory)
     order: list[str] = []
     import os
 

@@ -1,0 +1,115 @@
+"""An identity's tenure of its directory: taken, kept in order, noticed when lost, and taken again.
+
+Knows whose generations lie there only by their manifests, and believes none of them once the path has led elsewhere.
+"""
+
+import os
+import stat
+from pathlib import Path
+from random import Random
+
+import structlog
+
+from agent import atomic, generation
+from agent.atomic import Look
+from agent.errors import NotReady, Rejected
+from agent.offload import memory_backed
+from agent.place import Place
+
+log = structlog.get_logger()
+
+
+class Tenure:
+    """Of one directory by one identity."""
+
+    def __init__(self, path: str, *, identity: str, manifest: str, random: Random) -> None:
+        self.place = Place(path)
+        self.memory: bool | None = None
+        """Whether it lies in memory; None until it was looked at."""
+        self.beside: set[str] = set()
+        """Names of files of the agent's that lie beside the generations."""
+        self._identity = identity
+        self._manifest = manifest
+        self._random = random
+        self._log = log.bind(identity=identity, sink=f"files:{path}")
+        self._distrusted = False
+        """Whether the path led elsewhere when last looked at: nothing found there is ours until it was cleared."""
+        self._governed = False
+        """Whether mode and group of the directory itself are the agent's to set."""
+
+    def hold(self, look: Look, *, create: bool) -> tuple[int | None, bool]:
+        """The directory's descriptor (None where it is missing and not to be made), and whether it is another than last time.
+
+        Raises Rejected, NotReady and OSErrors.
+        """
+        if self.place.fd != -1:
+            if self.place.intact():
+                self._govern(look)
+                return self.place.fd, False
+            self._log.warning("directory.replaced", directory=self.place.path)
+            self.place.release()
+            self._distrusted = True
+        if not self._open(look, create=create):
+            return None, True
+        root = self.place.fd
+        if self._distrusted:
+            self.clear(root)
+            self._distrusted = False
+        self.memory = memory_backed(Path(self.place.path))
+        self._governed = os.fstat(root).st_uid == os.geteuid() and (self.made() or set(atomic.foreign(root)) <= self.beside)
+        self._govern(look)
+        return root, True
+
+    def clear(self, root: int) -> None:
+        """Removes all that agents put into a directory, and leaves what others did."""
+        atomic.clear(root)
+        for name in self.beside:
+            atomic.discard(root, name)
+
+    def made(self) -> bool:
+        """Whether the agent made the directory, now or in an earlier life."""
+        if self.place.made:
+            return True
+        name = atomic.live(self.place.fd)
+        described = generation.described(self.place.fd, name, manifest=self._manifest) if name else None
+        return described is not None and described.identity == self._identity and described.made_directory
+
+    def _open(self, look: Look, *, create: bool) -> bool:
+        try:
+            return self.place.open(create=create, tolerated=look.uid)
+        except BlockingIOError as error:
+            if not self._distrusted:
+                reason = f"{self._identity}: another agent or identity writes to {self.place.path}"
+                raise Rejected(reason, remedy="give each a directory of its own, and stop the other agent") from error
+        self._set_aside()
+        try:
+            return self.place.open(create=create, tolerated=look.uid)
+        except BlockingIOError as error:
+            reason = f"{self._identity}: a directory that is in use was put at {self.place.path}"
+            raise NotReady(reason, remedy="it is let go shortly") from error
+
+    def _set_aside(self) -> None:
+        """Moves another identity's directory, put here behind our back and still held by its sink, out of the way and empties it.
+
+        Its sink sees that its own path leads elsewhere and makes a new one.
+        """
+        name = f"..set-aside.{self._random.getrandbits(40):010x}"
+        with self.place.peek() as root:
+            found = atomic.live(root)
+            described = generation.described(root, found, manifest=self._manifest) if found else None
+            if described is None or described.identity == self._identity or not self.place.set_aside(name, root):
+                return
+            self.clear(root)
+        self.place.discard_aside(name)
+
+    def _govern(self, look: Look) -> None:
+        """Sets mode and group of the directory itself, where it was made for this or held nothing foreign when it was found."""
+        if not self._governed:
+            return
+        root = self.place.fd
+        seen = os.fstat(root)
+        if look.gid not in {-1, seen.st_gid}:
+            os.fchown(root, -1, look.gid)
+        wanted = look.directory_mode | (stat.S_ISGID if self.place.parent_setgid else seen.st_mode & stat.S_ISGID)
+        if stat.S_IMODE(seen.st_mode) != wanted:
+            os.fchmod(root, wanted)
