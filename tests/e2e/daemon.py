@@ -103,6 +103,8 @@ class Daemon:
                 [*COMMAND, *arguments, "run", "-c", str(self.file)], cwd=self.folder, env=self.environment, stdout=stdout, stderr=stderr
             )
         if wait:
+            until(lambda: self.log("agent.started") or self.process.poll() is not None)
+            assert self.process.poll() is None, self.text()
             done = self.cli("wait", "--timeout", "20")
             assert done.returncode == 0, done.stderr + self.text()
         return self
