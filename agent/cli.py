@@ -60,6 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     renew.add_argument("--all", action="store_true", help="all of them")
     wait = add("wait", "client", "wait", "return when every required identity is delivered")
     wait.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="seconds to wait at most (60)")
+    doctor = add(
+        "doctor", "doctor", "doctor", "walk from source to endpoint, say what is broken and what to type, and what the cloud has to trust"
+    )
+    doctor.add_argument("name", nargs="?", metavar="NAME", help="this identity only")
     env = add("env", "environment", "env", "print the variables that make SDKs use an identity")
     env.add_argument("name", metavar="NAME")
     env.add_argument("--via", choices=("endpoint", "files"), help="by default the endpoint, where it serves the identity")

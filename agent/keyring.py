@@ -74,6 +74,13 @@ class Keyring:
         except OSError as error:
             self._failed(error, STEP)
 
+    async def glance(self) -> None:
+        """Takes the keys as they lie there, beside a running agent or without one, and touches nothing.
+
+        Raises ConfigError where they cannot be read, or the state is not whole.
+        """
+        self._take(tuple(await in_thread("issuer keys", self._store.glance)))
+
     def close(self) -> None:
         """Lets go of the directory and its lock."""
         self._store.close()

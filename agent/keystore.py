@@ -41,6 +41,22 @@ class KeyStore:
         self._directory = -1
         self.writable = False
         """Whether this process holds the lock, and so may change anything."""
+        self._looking = False
+
+    def glance(self) -> list[tuple[Term, keys.SigningKey]]:
+        """The keys as they lie there, for somebody who only looks: nothing is made, locked, mended or removed.
+
+        Raises ConfigError where there is nothing to look at, or the state is not whole.
+        """
+        self._looking = True
+        try:
+            self._directory = os.open(self._state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            return self.load()
+        except OSError as error:
+            raise self._unusable(error.strerror or "an error", "start the agent, which makes it, or look as the agent's user") from error
+        finally:
+            self.close()
+            self._looking = False
 
     def open(self, *, shared: bool = False) -> None:
         """Makes the directory where there is none, and takes its lock; `shared` does without where another has it.
@@ -138,6 +154,8 @@ class KeyStore:
 
     def _own(self, descriptor: int, name: str, mode: int) -> None:
         """What others can reach is closed to them if it is ours, and refused if it is not. Raises ConfigError."""
+        if self._looking:
+            return
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid():
             raise ConfigError(

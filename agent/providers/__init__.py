@@ -1,5 +1,6 @@
 """All that is known of a cloud: one file for each."""
 
+from collections.abc import Collection, Sequence
 from typing import assert_never
 
 from agent.model import Paths, Provider
@@ -41,5 +42,19 @@ def served(settings: ProviderSettings, identity: str, base: str, authorization: 
             return None
         case AwsSettings():
             return aws.served(settings, identity, base, authorization)
+        case _:
+            assert_never(settings)
+
+
+def trust(settings: ProviderSettings, *, issuer: str, subject: str, claims: Collection[str] = ()) -> Sequence[str]:
+    """What to type on the cloud's side so that it believes tokens of this issuer and subject; nothing where nobody has to.
+
+    `claims`: names of those that the token carries besides the registered ones.
+    """
+    match settings:
+        case GenericSettings():
+            return ()
+        case AwsSettings():
+            return aws.trust_of(settings, issuer=issuer, subject=subject, claims=claims).lines()
         case _:
             assert_never(settings)

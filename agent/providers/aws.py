@@ -8,7 +8,7 @@ https://docs.aws.amazon.com/sdkref/latest/guide/access-assume-role-web.html
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from agent.aws.credential import Keys, SessionCredential, granted, read_keys
 from agent.aws.refusals import Question, RefusedError, sort
 from agent.aws.regions import partition, sts_host
 from agent.aws.transport import Endpoint
+from agent.aws.trust import TAGS, Step, Trust
 from agent.errors import Rejected, Unavailable
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
 from agent.settings import Address, Duration, Settings, Url
@@ -282,3 +283,16 @@ def environment(settings: AwsSettings, identity: str, paths: Paths) -> Variables
 def served(settings: AwsSettings, identity: str, base: str, authorization: str | Variable) -> Variables:
     """What makes an SDK take this identity from the endpoint at `base`."""
     return variables.container(base, identity, authorization=authorization, region=settings.region)
+
+
+def trust_of(settings: AwsSettings, *, issuer: str, subject: str, claims: Collection[str]) -> Trust:
+    """Whom the role and those chained to it have to trust."""
+    steps = [
+        Step(
+            role=step.role_arn,
+            external_id=f"provider.chain[{index}].externalId" if step.external_id else "",
+            tagged=bool(_tags(settings, index)),
+        )
+        for index, step in enumerate(settings.chain)
+    ]
+    return Trust(role=settings.role_arn, issuer=issuer, subject=subject, audiences=settings.audiences, tagged=TAGS in claims, steps=steps)

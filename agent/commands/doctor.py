@@ -1,0 +1,55 @@
+"""`doctor`: walks every identity's links, and says where one is broken and what to type."""
+
+import argparse
+import asyncio
+import os
+import sys
+
+from agent.clock import WallClock
+from agent.commands import NOT_ALL, OK, UNUSABLE
+from agent.commands.calling import NobodyThere, ask
+from agent.commands.environment import base_url, find
+from agent.config import Config
+from agent.doctor.case import View
+from agent.doctor.report import render
+from agent.doctor.walk import examine
+from agent.errors import ConfigError
+from agent.logs import set_up
+from agent.process import harden
+from agent.reading import load
+
+PATIENCE = 5.0
+"""Seconds for the agent's own view."""
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """All identities, or the one named: 0 if no link is broken, 3 if any is, 2 for a bad configuration."""
+    harden()
+    set_up(options.log_level, options.log_format)
+    try:
+        config = load(options.config, os.environ)
+        identities = [find(config, options.name)] if options.name else list(config.identities)
+    except ConfigError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return UNUSABLE
+    view = _view(options.socket or os.environ.get("WI_AGENT_SOCKET") or config.control.socket)
+    sheets = asyncio.run(examine(config, identities, environ=os.environ, view=view, base=_base(config), clock=WallClock()))
+    print(render(sheets))  # noqa: T201
+    return OK if all(sheet.sound for sheet in sheets) else NOT_ALL
+
+
+def _view(path: str) -> View:
+    try:
+        code, status = ask(path, "GET", "/status", patience=PATIENCE)
+    except NobodyThere as nobody:
+        return View(socket=path, status=None, absence=str(nobody))
+    if code != 200 or "identities" not in status:
+        return View(socket=path, status=None, absence=f"what answers on {path} is no agent")
+    return View(socket=path, status=status)
+
+
+def _base(config: Config) -> str:
+    try:
+        return base_url(config)
+    except ConfigError:
+        return ""

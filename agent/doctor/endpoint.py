@@ -1,0 +1,139 @@
+"""The metadata endpoint, asked as an SDK asks it: with the authorization that the workload would read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agent import providers
+from agent.authorization import FILE
+from agent.doctor.case import PATIENCE, Case, broken, ok, skipped, warning
+from agent.doctor.report import Finding, Verdict
+from agent.model import Secret
+from agent.retained import LONGEST
+from agent.rules.identities import authorization
+
+LINK = "endpoint"
+URI = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
+LARGEST = 1 << 16
+"""Bytes of an answer."""
+
+
+class _Unknown(Exception):  # noqa: N818  # a finding
+    """Why the authorization is not known, and what to do."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.remedy = remedy
+
+
+async def look(case: Case, *, refused: bool) -> list[Finding]:
+    """What the endpoint answers, and what in this environment would keep an SDK from asking it at all."""
+    identity = case.identity
+    if not identity.serve.dialects:
+        return [Finding(LINK, Verdict.UNUSED, "not served: serve.dialects is empty")]
+    if not case.base:
+        return [broken(LINK, "it listens on no TCP address, and SDKs use no socket files", "add one to metadata.listen")]
+    variables = providers.served(identity.provider, case.name, case.base, "")
+    if variables is None:
+        return [Finding(LINK, Verdict.UNUSED, "no SDK asks for this provider's credentials")]
+    try:
+        presented = _authorization(case)
+    except _Unknown as why:
+        hidden = case.view.status is None and refused
+        findings = [skipped(LINK, "the agent")] if hidden else [broken(LINK, why.reason, why.remedy)]
+    else:
+        findings = [await _ask(case, str(variables.values[URI]), presented, refused=refused)]
+    stronger = [name for name in variables.unset if case.environ.get(name) and not name.startswith("AWS_CONTAINER_")]
+    if stronger:
+        remedy = f'eval "$(wi-agent env {case.name})" clears them; in EKS remove the annotation eks.amazonaws.com/role-arn'
+        findings.append(warning(LINK, f"{', '.join(stronger)} set here: SDKs prefer that to the endpoint", remedy))
+    return findings
+
+
+def _authorization(case: Case) -> Secret:
+    """What a client has to present: from the environment, or from the file that the agent keeps. Raises _Unknown."""
+    serve = case.identity.serve
+    if serve.authorization:
+        try:
+            return Secret(authorization(serve.authorization, case.environ))
+        except ValueError as error:
+            raise _Unknown(f"serve.authorization: {error}", "set the variable as the agent's container has it") from None
+    for sink in case.identity.sinks:
+        path = Path(sink.directory) / sink.names.get(FILE, FILE)
+        try:
+            with path.open("rb") as file:
+                text = file.read(LONGEST + 1).decode("ascii")
+        except FileNotFoundError:
+            raise _Unknown(f"there is no {path} for clients to present", "start the agent, which writes it before it listens") from None
+        except UnicodeDecodeError:
+            text = ""
+        except OSError as error:
+            raise _Unknown(f"{path} cannot be read: {error.strerror}", "run the doctor as the agent's or the workload's user") from None
+        if not 0 < len(text) <= LONGEST or not text.isprintable():
+            raise _Unknown(f"{path} holds no authorization", "remove it and restart the agent, which makes another")
+        return Secret(text)
+    raise _Unknown(
+        "the authorization lies in no file and no variable", "add a sink of type files, or set serve.authorization: ${WI_AUTHORIZATION}"
+    )
+
+
+async def _ask(case: Case, url: str, presented: Secret, *, refused: bool) -> Finding:
+    import aiohttp  # noqa: PLC0415  # loaded by the session anyway
+
+    session = await case.toolbox.http()
+    try:
+        async with session.get(
+            url,
+            headers={"Authorization": presented.reveal()},
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=PATIENCE),
+        ) as response:
+            status, body = response.status, await response.content.read(LARGEST)
+    except TimeoutError:
+        return broken(LINK, f"{url} did not answer within {PATIENCE:.0f} s", "see whether the agent runs and is not starved of CPU")
+    except (aiohttp.ClientError, OSError):
+        if case.view.status is None:
+            return skipped(LINK, "the agent")
+        return broken(LINK, f"nothing answers on {url}", "the running agent listens elsewhere: it reads metadata.listen at its start only")
+    return _judged(case, url, status, _object(body), refused=refused)
+
+
+def _judged(case: Case, url: str, status: int, answer: dict[str, Any], *, refused: bool) -> Finding:
+    """What a status means; of a good answer only its expiry is looked at."""
+    reason = "".join(filter(str.isprintable, str(answer.get("message", ""))))[:300]
+    match status:
+        case 200 if answer.get("AccessKeyId") and answer.get("Expiration"):
+            return ok(LINK, f"{url} answers 200: a session until {answer['Expiration']}")
+        case 401:
+            where = "the value of the variable" if case.identity.serve.authorization else "what lies in the file"
+            remedy = (
+                "start both containers with the same value"
+                if case.identity.serve.authorization
+                else "restart the agent: it takes up the file, or writes another"
+            )
+            return broken(LINK, f"{url} answers 401: {where} is not the running agent's authorization", remedy)
+        case 403:
+            return broken(
+                LINK, f"{url} answers 403: {reason}", "ask from beside the agent, by one of metadata.listen's addresses, without a proxy"
+            )
+        case 404:
+            return broken(
+                LINK, f"{url} answers 404: {reason}", "the running agent has another configuration: send it SIGHUP, and look in its log"
+            )
+        case 503 if refused:
+            return skipped(LINK, "the token and the exchange")
+        case 503:
+            return broken(LINK, f"{url} answers 503: {reason}", "see the agent's line above; wi-agent renew tries again at once")
+        case _:
+            return broken(
+                LINK, f"{url} answers {status}, which the agent would not", "free the port for the agent, or set another metadata.listen"
+            )
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

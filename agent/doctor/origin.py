@@ -1,0 +1,101 @@
+"""The first links: the agent that should run, the source, and the token that came from it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent import providers, sources
+from agent.claims import read_token
+from agent.doctor.case import Case, broken, ok, tag, warning
+from agent.doctor.report import Finding
+from agent.errors import ConfigError, RefreshError
+from agent.model import IdentityToken
+
+AHEAD = 5.0
+"""Seconds by which a token may come from the future before the clocks are to blame."""
+SHORT = 60.0
+"""Seconds: a token with less is fetched anew before an exchange."""
+
+
+def agent(case: Case) -> list[Finding]:
+    """The running agent's own view."""
+    view = case.view
+    if view.status is None:
+        return [broken("agent", view.absence, "start it: wi-agent run -c FILE; or say where it listens: --socket PATH")]
+    found: Mapping[str, Any] | None = next((one for one in view.status["identities"] if one["name"] == case.name), None)
+    if found is None:
+        remedy = "let it read the configuration again: send it SIGHUP, and look in its log for why that was refused"
+        return [broken("agent", f"answers on {view.socket}, and does not know this identity", remedy)]
+    failures = [found["failure"], *(sink["failure"] for sink in found["sinks"])]
+    failure = next((one for one in failures if one), None)
+    text = f"answers on {view.socket}: {found['state']}"
+    if found["state"] == "fresh" and not failure:
+        return [ok("agent", text)]
+    why = f", last failure {failure['result']} ({failure['count']} in a row): {case.own(failure['message'])}" if failure else ""
+    remedy = str(failure["remedy"]) if failure else "see the links below"
+    return [(warning if found["state"] == "fresh" else broken)("agent", f"{text}{why}", remedy)]
+
+
+async def source(case: Case, keys: ConfigError | None) -> list[Finding]:
+    """Takes a token as the agent would, for any audience: whom it is for is the next link's question."""
+    settings = case.identity.source
+    kind = tag(settings)
+    if case.embedded and keys:
+        case.token = _delivered(case)
+        if case.token is None:
+            return [broken("source", keys.message.removeprefix("issuer.state: "), keys.remedy)]
+        text = f"{keys.message.removeprefix('issuer.state: ')}: the delivered token is looked at instead"
+        return [warning("source", text, keys.remedy)]
+    if case.embedded and case.config.issuer and not (case.toolbox.issuer and case.toolbox.issuer.keyring.public_keys()["keys"]):
+        return [broken("source", f"issuer: there is no key in {case.config.issuer.state}", "start the agent: it makes the first key")]
+    provider = providers.build(case.identity.provider, case.name, case.toolbox)
+    try:
+        case.token = await sources.build(settings, case.name, case.toolbox).fetch(provider.audiences if case.embedded else ())
+    except RefreshError as error:
+        return [broken("source", f"{kind}: {case.own(error.message)}", error.remedy)]
+    where = case.config.issuer.state if case.embedded and case.config.issuer else getattr(settings, "path", "")
+    return [ok("source", f"{kind}: {'signs with the key in' if case.embedded else 'a token lies in'} {where}")]
+
+
+def token(case: Case) -> list[Finding]:
+    """What the token says of itself."""
+    found, now = case.token, case.toolbox.clock.now()
+    if found is None:
+        return []
+    wanted = providers.build(case.identity.provider, case.name, case.toolbox).audiences
+    if wanted and not set(wanted) & set(found.audiences):
+        text = f"it is for {_listed(found.audiences)}, and the provider asks for {_listed(wanted)}"
+        return [broken("token", text, "project the token with that audience, or set provider.audiences")]
+    ahead = (found.issued_at - now).total_seconds()
+    if ahead > AHEAD:
+        text = f"it was issued {ahead:.0f} s in the future: this machine's clock is that far behind its issuer's, or more"
+        return [broken("token", text, "set this machine's clock: systemctl status systemd-timesyncd, or chronyc tracking")]
+    if missing := [name for name, value in (("iss", found.issuer), ("sub", found.subject)) if not value]:
+        return [broken("token", f"it has no {' and no '.join(missing)}", "no cloud takes such a token: give the identity another source")]
+    left = (found.expires_at - now).total_seconds()
+    text = f"sub {_plain(found.subject)}, aud {_listed(found.audiences)}, iss {_plain(found.issuer)}; {left:.0f} s left"
+    if left < SHORT and not case.embedded:
+        return [warning("token", text, "too little for an exchange: whoever writes the file renews it late")]
+    return [ok("token", text)]
+
+
+def _delivered(case: Case) -> IdentityToken | None:
+    """What lies in a sink, where the issuer's keys are not for this user's eyes."""
+    for sink in case.identity.sinks:
+        path = Path(sink.directory) / sink.names.get("token", "token")
+        try:
+            found = read_token(path.read_text("ascii"), whose=case.name, now=case.toolbox.clock.now())
+        except (OSError, ValueError, RefreshError):
+            continue
+        if found.expires_at > case.toolbox.clock.now():
+            return found
+    return None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(_plain, names)) or "nobody"
+
+
+def _plain(text: str) -> str:
+    """A claim is somebody else's text: what could steer a terminal is left out."""
+    return "".join(filter(str.isprintable, text))[:255]

@@ -1,0 +1,92 @@
+"""The walk: each identity's links in their order, and which of them need another."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from random import SystemRandom
+
+from agent import providers
+from agent.aws.clients import AwsClients
+from agent.clock import Clock
+from agent.config import Config, Identity
+from agent.doctor import endpoint, exchange, issuer, origin, places
+from agent.doctor.case import Case, View, broken, skipped
+from agent.doctor.report import Finding, Sheet, Verdict
+from agent.errors import ConfigError, frames
+from agent.keyring import Keyring
+from agent.session import Session
+from agent.tally import Tally
+from agent.toolbox import Issuer, Toolbox
+
+AT_A_TIME = 8
+"""Identities that are walked at the same time."""
+
+
+async def examine(
+    config: Config, identities: Sequence[Identity], *, environ: Mapping[str, str], view: View, base: str, clock: Clock
+) -> list[Sheet]:
+    """A sheet for each of these identities. Opens what it needs, closes it again, and leaves no trace."""
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(Session())
+        aws = await stack.enter_async_context(AwsClients(session.get))
+        own, keys = await _keys(config, clock)
+        toolbox = Toolbox(clock=clock, random=SystemRandom(), tally=Tally(), http=session.get, issuer=own, aws=aws)
+        turns = asyncio.Semaphore(AT_A_TIME)
+
+        async def one(identity: Identity) -> Sheet:
+            async with turns:
+                return await _walk(Case(identity=identity, config=config, toolbox=toolbox, environ=environ, view=view, base=base), keys)
+
+        return list(await asyncio.gather(*(one(identity) for identity in identities)))
+
+
+async def _keys(config: Config, clock: Clock) -> tuple[Issuer | None, ConfigError | None]:
+    """The embedded issuer as it lies on disk, and why it cannot be used."""
+    if config.issuer is None:
+        return None, None
+    from agent.serving.discovery import keyring_of  # noqa: PLC0415  # cryptography, only where there is an issuer
+
+    keyring: Keyring = keyring_of(config.issuer, clock)
+    try:
+        await keyring.glance()
+    except ConfigError as error:
+        return Issuer(url=config.issuer.url.text, keyring=keyring), error
+    return Issuer(url=config.issuer.url.text, keyring=keyring), None
+
+
+async def _walk(case: Case, keys: ConfigError | None) -> Sheet:
+    sheet = Sheet(case.name)
+    sheet.findings += await _look("agent", lambda: _now(origin.agent(case)))
+    sheet.findings += await _look("source", lambda: origin.source(case, keys))
+    sheet.findings += [skipped("token", "the source")] if case.token is None else await _look("token", lambda: _now(origin.token(case)))
+    unusable = any(finding.link == "token" and finding.verdict in {Verdict.BROKEN, Verdict.SKIPPED} for finding in sheet.findings)
+    found = [skipped("issuer", "the source")] if case.token is None else await _look("issuer", lambda: issuer.look(case))
+    tried = [skipped("exchange", "the token")] if unusable else await _look("exchange", lambda: exchange.attempt(case))
+    sheet.findings += issuer.softened(found) if case.exchanged else found
+    sheet.findings += tried
+    refused = unusable or any(finding.verdict is Verdict.BROKEN for finding in tried)
+    sheet.findings += await _look("sinks", lambda: places.look(case, refused=refused))
+    sheet.findings += await _look("endpoint", lambda: endpoint.look(case, refused=refused))
+    sheet.trust = _trust(case)
+    return sheet
+
+
+async def _now(findings: list[Finding]) -> list[Finding]:
+    return findings
+
+
+async def _look(link: str, call: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
+    """What a link's look found. A bug in one look spares the others, and prints no message, which might hold a secret."""
+    try:
+        return await call()
+    except Exception as error:  # noqa: BLE001
+        where = (frames(error) or ["?"])[-1]
+        return [broken(link, f"the doctor itself failed: {type(error).__name__} at {where}", "report this as a bug")]
+
+
+def _trust(case: Case) -> Sequence[str]:
+    """What to create on the cloud's side; without a token as far as the configuration knows."""
+    subject = case.token.subject if case.token else str(getattr(case.identity.source, "subject", ""))
+    url = case.token.issuer if case.token else case.config.issuer.url.text if case.embedded and case.config.issuer else ""
+    claims = getattr(case.identity.source, "claims", {})
+    return providers.trust(case.identity.provider, issuer=url, subject=subject, claims=claims) if url and subject else ()
