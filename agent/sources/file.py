@@ -103,13 +103,14 @@ class FileSource:
 
     def _read(self) -> str:
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            with open(descriptor, "rb") as file:
-                found = os.fstat(descriptor)
+            with open(self._path, "rb", opener=_patiently) as file:
+                found = os.fstat(file.fileno())
                 if not stat.S_ISREG(found.st_mode):
                     raise Rejected(f"{self._identity}: {self._path} is not a regular file", remedy="set source.path to a token file")
                 self._seen = _stamp(found)
                 data = file.read(LONGEST + 1)
+        except IsADirectoryError:  # said by open, before its kind can be asked for
+            raise Rejected(f"{self._identity}: {self._path} is not a regular file", remedy="set source.path to a token file") from None
         except FileNotFoundError:
             raise NotReady(f"{self._identity}: there is no token file {self._path}", remedy="check the mount and source.path") from None
         except PermissionError:
@@ -124,6 +125,11 @@ class FileSource:
             return data.decode("ascii").strip()
         except UnicodeDecodeError:
             raise Rejected(f"{self._identity}: {self._path} is not a JWT", remedy="set source.path to a token file") from None
+
+
+def _patiently(path: str, flags: int) -> int:
+    """Does not wait for somebody to write into a FIFO; as an opener, so that the descriptor goes where `open` refuses a directory."""
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def _stamp(found: os.stat_result) -> Stamp:
