@@ -1,6 +1,6 @@
 """All that is known of a cloud: one file for each."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import assert_never
 
 from agent.model import Paths, Provider
@@ -20,6 +20,17 @@ def build(settings: ProviderSettings, identity: str, toolbox: Toolbox) -> Provid
             return GenericProvider(settings, identity, toolbox)
         case AwsSettings():
             return AwsProvider(settings, identity, toolbox)
+        case _:
+            assert_never(settings)
+
+
+def faults(settings: ProviderSettings) -> Iterator[tuple[str, str]]:
+    """What is wrong between a provider's settings: the field, and what is allowed."""
+    match settings:
+        case GenericSettings():
+            return iter(())
+        case AwsSettings():
+            return aws.faults(settings)
         case _:
             assert_never(settings)
 

@@ -108,6 +108,18 @@ RULES = [
     ("      claims: {kubernetes.io: x} # HERE", "      lifetime: 1h", "identities[0].source.claims.kubernetes.io", "reserved are aud"),
     ("      audiences: [] # HERE", "      audiences: [demo]", "identities[0].provider.audiences", "name at least one audience"),
     ("      audiences: [grün] # HERE", "      audiences: [demo]", "identities[0].provider.audiences[0]", "printable ASCII"),
+    (
+        "      duration: 13h # HERE\n      region: eu-west-1",
+        "      region: eu-west-1",
+        "identities[1].provider.duration",
+        "AWS allows 15m to 12h",
+    ),
+    (
+        "      chain:\n        - roleArn: arn:aws:iam::123456789012:role/x\n          transitiveTags: [a] # HERE\n      region: eu-west-1",
+        "      region: eu-west-1",
+        "identities[1].provider.chain[0].transitiveTags",
+        "not among the session tags",
+    ),
     ("        directory: run/issuer/keys # HERE", "        directory: run/one", "identities[0].sinks[0].directory", "inside another's"),
     ("        directory: run # HERE", "        directory: run/one", "identities[0].sinks[0].directory", "around another's"),
     (
