@@ -126,11 +126,15 @@ def retry_delay(
     return max(delay, min(backoff.initial, ceiling), min(retry_after or 0.0, RETRY_AFTER_CAP))
 
 
+def stale_after(span: Span, policy: Policy) -> datetime:
+    """60 s or 2 % of the lifetime past due, whichever is more."""
+    return refresh_due(span, policy) + timedelta(seconds=max(60.0, 0.02 * span.lifetime))
+
+
 def state_of(span: Span | None, policy: Policy, now: datetime) -> State:
-    """Stale is 60 s or 2 % of the lifetime past due, whichever is more."""
+    """Of a token or credential by itself, whoever holds it."""
     if span is None:
         return State.MISSING
     if now >= span.expires_at:
         return State.EXPIRED
-    slack = timedelta(seconds=max(60.0, 0.02 * span.lifetime))
-    return State.STALE if now > refresh_due(span, policy) + slack else State.FRESH
+    return State.STALE if now > stale_after(span, policy) else State.FRESH

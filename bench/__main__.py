@@ -1,11 +1,17 @@
-"""`python -m bench [start] [memory] [files]`: all of them where none is named."""
+"""`python -m bench [start] [memory] [files] [aws] [metadata]`: all of them where none is named."""
 
 import sys
 from collections.abc import Callable
 
-from bench import files, memory, start
+from bench import aws, files, memory, metadata, start
 
-PROGRAMS: dict[str, Callable[[], None]] = {"start": start.main, "memory": memory.main, "files": files.main}
+PROGRAMS: dict[str, Callable[[], None]] = {
+    "start": start.main,
+    "memory": memory.main,
+    "files": files.main,
+    "aws": aws.main,
+    "metadata": metadata.main,
+}
 
 
 def main(wanted: list[str]) -> int:

@@ -9,7 +9,8 @@ import hmac
 from collections.abc import Iterable
 from ipaddress import ip_address
 
-from aiohttp import web
+from aiohttp import hdrs, web
+from multidict import istr
 
 from agent.model import Secret
 from agent.settings import Address
@@ -23,7 +24,7 @@ HOSTS = frozenset(
         "100.100.100.200",  # Alibaba
     }
 )  # fmt: skip
-FORWARDED = ("X-Forwarded-For", "Forwarded", "X-Forwarded-Host", "X-Real-Ip", "Via")
+FORWARDED = (hdrs.X_FORWARDED_FOR, hdrs.FORWARDED, hdrs.X_FORWARDED_HOST, istr("X-Real-Ip"), hdrs.VIA)
 """A proxy between the client and a loopback listener is somebody else's."""
 
 
@@ -42,7 +43,7 @@ class Guard:
         for name in FORWARDED:
             if name in headers:
                 return f"forwarded requests are refused ({name})"
-        hosts = headers.getall("Host", [])
+        hosts = headers.getall(hdrs.HOST, [])
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
             return "this is not the host that was asked for"
         if not self._is_near(request):
@@ -61,23 +62,22 @@ class Guard:
         return True
 
     def _is_near(self, request: web.BaseRequest) -> bool:
-        peer = request.transport.get_extra_info("peername") if request.transport else None
+        transport = request.transport
+        peer = transport.get_extra_info("peername") if transport else None
         if not isinstance(peer, tuple):
             return peer is not None  # a socket file has an empty name, and a mode to guard it; no transport, no answer
-        return peer[0] in self._peers or _is_loopback(peer[0])
+        return peer[0] == "127.0.0.1" or peer[0] in self._peers or _is_loopback(peer[0])
 
 
 def knows(request: web.BaseRequest, authorization: Secret | None) -> bool:
     """Whether the request presents this identity's authorization; compared in constant time, raw, as the SDKs send it."""
-    sent = request.headers.getall("Authorization", [])
+    sent = request.headers.getall(hdrs.AUTHORIZATION, [])
     if authorization is None or len(sent) != 1:
         return False
     return hmac.compare_digest(sent[0].encode("utf-8", "surrogateescape"), authorization.reveal().encode())
 
 
 def _is_loopback(peer: str) -> bool:
-    if peer == "127.0.0.1":
-        return True
     try:
         address = ip_address(peer.partition("%")[0])
     except ValueError:

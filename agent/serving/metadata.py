@@ -4,16 +4,16 @@ It calls no provider. A dialect says in its own file what its clients send and e
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-import structlog
 from aiohttp import web
 
 from agent.clock import Clock
 from agent.errors import RefreshError
 from agent.model import Grant, Key
 from agent.record import Profile, serving_span
-from agent.schedule import State, granted_margin, state_of
+from agent.schedule import granted_margin, stale_after
 from agent.serving.container import Container
 from agent.serving.dialect import Answer, Dialect
 from agent.serving.guard import Guard
@@ -21,12 +21,22 @@ from agent.settings import Address
 from agent.store import Store
 from agent.tally import Tally
 
-log = structlog.get_logger()
-
 WAITERS = 1024
 """Requests that may wait for a first credential at a time; the next is told to come back."""
 NOBODY = "none"
 """The dialect of a request that none knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A grant as the clients of one profile are given it; worked out once, for it is asked for thousands of times."""
+
+    grant: Grant
+    profile: Profile
+    answer: Answer
+    expires_at: datetime
+    late_after: datetime
+    """From then on it is handed out for want of a better one."""
 
 
 class MetadataEndpoint:
@@ -38,17 +48,15 @@ class MetadataEndpoint:
         self._tally = tally
         self._guard = Guard(addresses)
         self._dialects: Mapping[str, Dialect] = {dialect.prefix: dialect for dialect in (Container(),)}
-        self._rendered: dict[Key, tuple[Grant, Answer]] = {}
+        self._portions: dict[Key, Portion] = {}
         self._waiting = 0
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request: refused, or answered by its dialect."""
-        path = request.raw_path.partition("?")[0]
-        prefix, name, rest = _parts(path)
+        prefix, name, rest = _parts(request.raw_path)
         dialect = self._dialects.get(prefix)
-        spoken = dialect.name if dialect else NOBODY
         answer = await self._decide(request, dialect, name, rest)
-        self._tally.metadata_requests[spoken, str(answer.status)] += 1
+        self._tally.metadata_requests[dialect.name if dialect else NOBODY, str(answer.status)] += 1
         return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
     async def _decide(self, request: web.BaseRequest, dialect: Dialect | None, name: str, rest: str) -> Answer:
@@ -63,40 +71,40 @@ class MetadataEndpoint:
 
     async def _serve(self, dialect: Dialect, profile: Profile) -> Answer:
         key, now = Key(profile.name), self._clock.now()
-        grant = self._store.usable(key, now)
-        if grant is None:
-            if self._waiting >= WAITERS:
-                return dialect.refuse(503, f"{profile.name}: too many wait already")
-            self._waiting += 1
-            try:
-                grant = await self._store.want(key, now, dialect.patience)
-            except RefreshError as error:
-                return dialect.refuse(503, error.message)
-            finally:
-                self._waiting -= 1
-        self._count(profile, grant, now)
-        return self._render(dialect, grant)
-
-    def _render(self, dialect: Dialect, grant: Grant) -> Answer:
-        """Made once for each grant. Its number would not tell: an identity that went and came again counts from 1 again."""
-        known = self._rendered.get(grant.key)
-        if known and known[0] is grant:
-            return known[1]
-        answer = dialect.render(grant)
-        self._rendered = {
-            key: kept for key, kept in self._rendered.items() if self._store.record(key)
-        }  # no credential outlives its identity
-        self._rendered[grant.key] = (grant, answer)
-        return answer
-
-    def _count(self, profile: Profile, grant: Grant, now: datetime) -> None:
-        span, policy = serving_span(grant), profile.credential_policy
-        late = span is None or state_of(span, policy, now) is not State.FRESH or span.remaining(now) < granted_margin(span, policy)
-        counter = self._tally.handed_out_stale if late else self._tally.handed_out_valid
+        portion = self._portions.get(key)
+        if portion is None or portion.grant is not self._store.newest(key) or portion.profile is not profile or portion.expires_at <= now:
+            grant = self._store.usable(key, now)
+            if grant is None:
+                if self._waiting >= WAITERS:
+                    return dialect.refuse(503, f"{profile.name}: too many wait already")
+                self._waiting += 1
+                try:
+                    grant = await self._store.want(key, now, dialect.patience)
+                except RefreshError as error:
+                    return dialect.refuse(503, error.message)
+                finally:
+                    self._waiting -= 1
+            portion = self._measure(dialect, profile, grant)
+        counter = self._tally.handed_out_stale if now > portion.late_after else self._tally.handed_out_valid
         counter[profile.name, "endpoint"] += 1
+        return portion.answer
+
+    def _measure(self, dialect: Dialect, profile: Profile, grant: Grant) -> Portion:
+        known = self._portions.get(grant.key)
+        if known and known.grant is grant and known.profile is profile:
+            return known  # as for the rest of a herd
+        span, policy = serving_span(grant), profile.credential_policy
+        assert span  # noqa: S101  # else the store would not have called it usable
+        late_after = min(stale_after(span, policy), span.expires_at - timedelta(seconds=granted_margin(span, policy)))
+        portion = Portion(grant, profile, dialect.render(grant), span.expires_at, late_after)
+        self._portions = {
+            key: kept for key, kept in self._portions.items() if self._store.record(key)
+        }  # no credential outlives its identity
+        self._portions[grant.key] = portion
+        return portion
 
 
-def _parts(path: str) -> tuple[str, str, str]:
-    """`/aws/NAME/credentials` → aws, NAME, credentials; compared as sent, so that no encoding hides anything."""
-    pieces = path.split("/", 3)
+def _parts(target: str) -> tuple[str, str, str]:
+    """`/aws/NAME/credentials?…` → aws, NAME, credentials; compared as sent, so that no encoding hides anything."""
+    pieces = target.partition("?")[0].split("/", 3)
     return (pieces[1], pieces[2], pieces[3]) if len(pieces) == 4 and not pieces[0] else ("", "", "")
