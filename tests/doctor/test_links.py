@@ -1,0 +1,237 @@
+"""One broken link after the other, and what the doctor says of it, word for word.
+
+`WI_GOLDEN=write pytest tests/doctor` writes the files anew; read the difference before it is committed.
+"""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.doctor.scene import CONFIG, GOLDEN, NAME, TOKEN, Scene, free_port
+from tests.servers.cloud import ROLE
+from tests.servers.sts import Trust, refuse
+
+
+async def expect(stage: Scene, name: str, *, code: int = 3) -> str:
+    """The doctor's words are those of the golden file, and its exit status is this."""
+    found, text = await stage.doctor()
+    golden = GOLDEN / f"{name}.txt"
+    if os.environ.get("WI_GOLDEN") == "write":
+        golden.write_text(text)
+    assert text == golden.read_text()
+    assert found == code
+    return text
+
+
+async def test_a_sound_chain_is_ok_from_end_to_end(stage: Scene):
+    async with stage.agent():
+        await expect(stage, "sound", code=0)
+
+
+async def test_a_sound_chain_with_the_agents_own_issuer_is_ok(stage: Scene):
+    async with stage.agent(stage.embedded()):
+        await expect(stage, "sound-own-issuer", code=0)
+
+
+async def test_no_agent_runs_and_the_other_links_are_walked_all_the_same(stage: Scene):
+    async with stage.agent():
+        pass
+    await expect(stage, "no-agent")
+
+
+async def test_nothing_was_ever_started(stage: Scene):
+    stage.configure(stage.embedded())
+    await expect(stage, "never-started")
+
+
+async def test_the_agent_does_not_know_the_identity(stage: Scene):
+    async with stage.agent(stage.configuration()):
+        later = stage.configuration()
+        later["identities"].append({**later["identities"][0], "name": "new", "sinks": [{"type": "files", "directory": "./run/new"}]})
+        stage.configure(later)
+        code, text = await stage.doctor("new")
+        assert code == 3
+        assert "answers on ./agent.sock, and does not know this identity" in text
+        assert NAME not in text.splitlines()
+
+
+async def test_the_source_file_is_missing(stage: Scene):
+    async with stage.agent():
+        TOKEN.unlink()
+        await expect(stage, "source-missing")
+
+
+async def test_the_source_file_holds_no_jwt(stage: Scene):
+    async with stage.agent():
+        TOKEN.write_text("hunter2-is-not-a-token")
+        assert "hunter2" not in await expect(stage, "source-no-jwt")
+
+
+async def test_the_token_has_expired(stage: Scene):
+    async with stage.agent():
+        stage.present(now=datetime.now(UTC) - timedelta(hours=2))
+        await expect(stage, "source-expired")
+
+
+async def test_the_token_is_for_somebody_else(stage: Scene):
+    async with stage.agent():
+        stage.present(aud="vault")
+        await expect(stage, "token-audience")
+
+
+async def test_the_clock_is_behind(stage: Scene):
+    async with stage.agent():
+        stage.present(now=datetime.now(UTC) + timedelta(minutes=5))
+        await expect(stage, "token-from-the-future")
+
+
+async def test_the_issuer_answers_with_an_error(stage: Scene):
+    async with stage.agent():
+        stage.cloud.issuer.up = False
+        await expect(stage, "issuer-down")
+
+
+async def test_the_issuer_is_not_there(stage: Scene):
+    async with stage.agent():
+        stage.present(iss=f"http://127.0.0.1:{free_port()}")
+        await expect(stage, "issuer-gone")
+
+
+async def test_the_own_issuer_is_hosted_elsewhere_and_the_host_is_down(stage: Scene):
+    config = stage.embedded()
+    config["issuer"]["url"] = f"http://127.0.0.1:{free_port()}"
+    async with stage.agent(config, delivered=False):
+        text = await expect(stage, "issuer-host-down")
+        assert "the agent itself answers on http://<own-issuer>" in text
+
+
+async def test_the_issuer_is_another(stage: Scene):
+    async with stage.agent():
+        stage.cloud.issuer.answer = lambda _: _json({"issuer": "https://issuer.example", "jwks_uri": "https://issuer.example/jwks"})
+        await expect(stage, "issuer-another")
+
+
+async def test_the_issuer_lacks_the_key(stage: Scene):
+    async with stage.agent():
+        stage.cloud.issuer.kid = "two"
+        await expect(stage, "issuer-key")
+
+
+async def test_the_issuer_redirects(stage: Scene):
+    async with stage.agent():
+        stage.cloud.issuer.answer = lambda _: _status(301)
+        assert "answers 301, a redirect" in await expect(stage, "issuer-redirect")
+
+
+async def test_an_issuer_that_only_the_cloud_can_reach_is_no_broken_link(stage: Scene):
+    usual = stage.cloud.issuer.answer
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        mine = "workload-identity-agent" in request.headers["User-Agent"]
+        return web.Response(status=403) if mine else await usual(request)
+
+    async with stage.agent():
+        stage.cloud.issuer.answer = answer
+        await expect(stage, "issuer-private", code=0)
+
+
+async def test_the_role_trusts_another_subject(stage: Scene):
+    async with stage.agent():
+        stage.cloud.sts.trust[ROLE] = Trust(issuer=stage.cloud.issuer.url, subject="system:serviceaccount:demo:other")
+        await expect(stage, "exchange-denied")
+
+
+async def test_the_account_does_not_know_the_issuer(stage: Scene):
+    stage.cloud.sts.trust[ROLE] = Trust(issuer="https://issuer.example", subject="x")
+    async with stage.agent(delivered=False):
+        await expect(stage, "exchange-no-provider")
+
+
+async def test_the_cloud_throttles(stage: Scene):
+    async with stage.agent():
+        stage.cloud.sts.instead = refuse(400, "Throttling", "Rate exceeded")
+        await expect(stage, "exchange-throttled")
+
+
+async def test_the_cloud_is_not_there(stage: Scene):
+    async with stage.agent():
+        config = stage.configuration()
+        config["identities"][0]["provider"]["endpoint"] = f"http://127.0.0.1:{free_port()}"
+        stage.configure(config)
+        await expect(stage, "exchange-unreachable")
+
+
+async def test_the_cloud_does_not_answer(stage: Scene):
+    async with stage.agent(stage.configuration(refresh={"timeout": "1s"})):
+        stage.cloud.sts.hanging = True
+        await expect(stage, "exchange-hanging")
+
+
+async def test_a_file_was_altered(stage: Scene):
+    async with stage.agent():
+        with Path("run", NAME, "credentials").open("a") as file:
+            file.write("#")
+        await expect(stage, "sinks-altered")
+
+
+async def test_a_mode_has_drifted(stage: Scene):
+    async with stage.agent():
+        Path("run", NAME, "token").chmod(0o600)
+        await expect(stage, "sinks-mode", code=0)
+
+
+async def test_the_links_are_gone(stage: Scene):
+    async with stage.agent():
+        Path("run", NAME, "token").unlink()
+        await expect(stage, "sinks-links")
+
+
+
+
+async def test_the_authorization_is_another(stage: Scene):
+    async with stage.agent():
+        Path("run", NAME, "authorization").write_text("x" * 43)
+        await expect(stage, "endpoint-authorization")
+
+
+async def test_the_authorization_is_missing(stage: Scene):
+    async with stage.agent():
+        Path("run", NAME, "authorization").unlink()
+        await expect(stage, "endpoint-no-authorization")
+
+
+async def test_the_endpoint_is_elsewhere(stage: Scene):
+    async with stage.agent():
+        text = CONFIG.read_text().replace(str(stage.ports["endpoint"]), str(free_port()))
+        CONFIG.write_text(text)
+        await expect(stage, "endpoint-elsewhere")
+
+
+async def test_variables_that_win_over_the_endpoint_are_said(stage: Scene, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/other")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/eks.amazonaws.com/serviceaccount/token")
+    async with stage.agent():
+        await expect(stage, "endpoint-irsa", code=0)
+
+
+async def test_the_authorization_of_the_environment_is_presented(stage: Scene, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WI_AUTHORIZATION", "canary-of-the-environment-0123456789")
+    config = stage.configuration(serve={"dialects": ["container"], "authorization": "${WI_AUTHORIZATION}"})
+    async with stage.agent(config):
+        code, text = await stage.doctor()
+        assert (code, "canary" in text) == (0, False)
+        monkeypatch.setenv("WI_AUTHORIZATION", "canary-of-another-pod-0123456789")
+        code, text = await stage.doctor()
+        assert (code, "canary" in text) == (3, False)
+        assert "start both containers with the same value" in text
+
+
+async def _json(document: object) -> web.StreamResponse:
+    return web.json_response(document)
+
+
+async def _status(status: int) -> web.StreamResponse:
+    return web.Response(status=status, headers={"Location": "https://elsewhere.example"})
