@@ -179,7 +179,7 @@ class Place:
                 reason = f"{self.path} is {what}"
                 raise Rejected(reason, remedy="name a directory; a mount of a single file would never see a swap") from error
             try:
-                os.mkdir(name, 0o700, dir_fd=parent)
+                _make(parent, name, 0o700)
                 os.fsync(parent)
                 self.made = True
             except FileExistsError:
@@ -214,6 +214,15 @@ def _trusted_link(parent: int, name: str) -> str | None:
     return target
 
 
+def _make(parent: int, name: str, mode: int) -> None:
+    """Makes a directory. Raises Rejected where it, and the files in it, would inherit the group that a stranger chose."""
+    above = os.fstat(parent)
+    if above.st_mode & stat.S_ISGID and above.st_uid not in {0, os.geteuid()}:
+        reason = f"{name!r} would get group {above.st_gid} from a directory with setgid that belongs to uid {above.st_uid}"
+        raise Rejected(reason, remedy="let root or the agent own the directories on the way")
+    os.mkdir(name, mode, dir_fd=parent)
+
+
 def _child(parent: int, name: str, *, create: bool) -> int:
     """A descriptor of a directory on the way, made if need be; -1 where it is missing and not to be made.
 
@@ -225,7 +234,7 @@ def _child(parent: int, name: str, *, create: bool) -> int:
         if not create:
             return -1
     try:
-        os.mkdir(name, 0o755, dir_fd=parent)
+        _make(parent, name, 0o755)
     except FileExistsError:  # another identity's sink was faster
         pass
     fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)

@@ -52,6 +52,8 @@ class Tenure:
         if not self._open(look, create=create):
             return None, True
         root = self.place.fd
+        if not self.place.lockable:
+            self._log.warning("lock.refused", directory=self.place.path, remedy="see to it that no other agent writes there")
         if self._distrusted:
             self.clear(root)
             self._distrusted = False
@@ -79,13 +81,13 @@ class Tenure:
             return self.place.open(create=create, tolerated=look.uid)
         except BlockingIOError as error:
             if not self._distrusted:
-                reason = f"{self._identity}: another agent or identity writes to {self.place.path}"
+                reason = f"another agent or identity writes to {self.place.path}"
                 raise Rejected(reason, remedy="give each a directory of its own, and stop the other agent") from error
         self._set_aside()
         try:
             return self.place.open(create=create, tolerated=look.uid)
         except BlockingIOError as error:
-            reason = f"{self._identity}: a directory that is in use was put at {self.place.path}"
+            reason = f"a directory that is in use was put at {self.place.path}"
             raise NotReady(reason, remedy="it is let go shortly") from error
 
     def _set_aside(self) -> None:

@@ -37,8 +37,8 @@ class Volume:
         self._retention = retention
         self._toolbox = toolbox
         self._log = log.bind(identity=identity, sink=f"files:{path}")
-        self._written: tuple[str, int, Signature | None] | None = None
-        """The generation this process published last: its name, the grant's number, how it looked then."""
+        self._written: tuple[str, Manifest, Signature | None] | None = None
+        """The generation this process published last: its name, its manifest, how it looked then."""
         self._verified: tuple[Signature, Manifest] | None = None
         self._refused = ""
 
@@ -50,7 +50,8 @@ class Volume:
         self._refuse_occupied(root, [*files, self._manifest])
         previous = atomic.live(root)
         self._retention.sweep(root, previous, room=1)
-        whole = {**files, self._manifest: replace(manifest, made_directory=self.tenure.made()).encode()}
+        manifest = replace(manifest, made_directory=self.tenure.made())
+        whole = {**files, self._manifest: manifest.encode()}
         now = self._toolbox.clock.now()
         name = atomic.generation_name(now, f"{self._toolbox.random.getrandbits(40):010x}")
         atomic.stage(root, name, whole, look, now=now, durable=not self.tenure.memory)
@@ -59,7 +60,7 @@ class Volume:
         except OSError:
             atomic.remove(root, name)
             raise
-        self._written, self._verified = (name, manifest.generation, generation.signature(root, name)), None
+        self._written, self._verified = (name, manifest, generation.signature(root, name)), None
         if previous:
             self._retention.replaced(previous)
         atomic.link(root, whole)
@@ -81,7 +82,7 @@ class Volume:
             return None
         self._relink(root, manifest)
         self._retain(root, look)
-        return manifest.delivery(self._written[1] if self._written and self._written[0] == name else 0)
+        return manifest.delivery(manifest.generation if self._written and self._written[0] == name else 0)
 
     def adopt(self, look: Look) -> Found | None:
         """The generation that an earlier process left, if every check of it holds."""
@@ -175,11 +176,16 @@ class Volume:
         return manifest
 
     def _force(self, root: int, name: str, look: Look) -> tuple[Manifest, bool]:
-        """For files whose modes do not let the agent read them: mended first, then read."""
+        """For files whose modes do not let the agent read them: mended first, then read.
+
+        What was given to another owner for his eyes alone, by an agent that may give but not look, is judged by its looks.
+        """
         try:
             mended = generation.mend(root, name, look)
             return self._inspect(root, name).manifest, mended
         except OSError as error:
+            if self._written and self._written[0] == name and self._written[2] == generation.signature(root, name):
+                return self._written[1], False
             raise Unusable(f"the agent may not read it: {error.strerror}") from error
 
     def _inspect(self, root: int, name: str) -> Found:
@@ -211,7 +217,7 @@ class Volume:
                 continue
             where = f"{self.tenure.place.path}/{name}"
             if stat.S_ISDIR(mode):
-                raise Rejected(f"{self._identity}: a directory lies at {where}, where a link has to be", remedy="remove it")
+                raise Rejected(f"a directory lies at {where}, where a link has to be", remedy="remove it")
             if not stat.S_ISLNK(mode) and self.tenure.place.mounted(name):
-                reason = f"{self._identity}: a single file is mounted at {where}, and its readers would never see a swap"
+                reason = f"a single file is mounted at {where}, and its readers would never see a swap"
                 raise Rejected(reason, remedy="mount the whole directory, without subPath")

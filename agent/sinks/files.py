@@ -13,9 +13,11 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import TypeVar
 
+import structlog
+
 from agent.atomic import Look
 from agent.diskfault import sort
-from agent.errors import RefreshError, Rejected, Unavailable
+from agent.errors import NotReady, RefreshError, Rejected, Unavailable
 from agent.manifest import NAME, describe
 from agent.model import Delivery, Grant, Legacy, Paths, Secret
 from agent.offload import in_thread
@@ -26,6 +28,8 @@ from agent.sinks._volume import Volume
 from agent.toolbox import Toolbox
 
 T = TypeVar("T")
+
+log = structlog.get_logger()
 
 PATIENCE = 9.0
 """Seconds that a disk may take for one operation; a little less than couriers have, whose message would say less."""
@@ -159,20 +163,25 @@ class FilesSink:
                     return await in_thread(f"files {self._identity}", work)
             except TimeoutError as error:
                 raise self._unanswered(attempt) from error
+            except (NotReady, Rejected) as error:  # from parts that do not know whose directory it is
+                raise type(error)(f"{self._identity}: {error.message}", remedy=error.remedy) from error
             except OSError as error:
                 raise sort(error, identity=self._identity, attempt=f"{attempt} {settings.directory}") from error
 
     def _finish(self) -> None:
         """In the thread that did the work: does what was asked for while it could not be reached."""
-        with self._guard:
-            try:
-                if self._condemned:
-                    self._condemned = False
-                    self._volume.withdraw(Look(mode=self._settings.mode.bits))
-            finally:
-                self._busy_since = None
-                if self._closing:
-                    self._volume.close()
+        while True:
+            with self._guard:
+                if not self._condemned:
+                    self._busy_since = None
+                    if self._closing:
+                        self._volume.close()
+                    return
+                self._condemned = False
+            try:  # not under the guard, which the loop takes
+                self._volume.withdraw(Look(mode=self._settings.mode.bits))
+            except (OSError, RefreshError) as error:
+                log.warning("withdrawal.failed", identity=self._identity, sink=self.name, error=str(error))
 
     def _unanswered(self, attempt: str) -> RefreshError:
         since = f" since {self._busy_since:%H:%M:%S} UTC" if self._busy_since else ""

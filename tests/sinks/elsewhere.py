@@ -217,6 +217,19 @@ async def hostile_neighbour(bench: Bench) -> None:
         assert "belongs to uid 0" in logs[-1]["reason"]
 
 
+async def strangers_setgid(bench: Bench) -> None:
+    """A stranger makes the parent beforehand, with his own group and setgid, so that the files would be his group's to read."""
+    mount("mode=0777")
+    with acting_as(1000, 1000):
+        (ROOT / "x").mkdir()
+        (ROOT / "x").chmod(0o2777)
+    with acting_as(AGENT, AGENT):
+        for path in (ROOT / "x" / "app", ROOT / "x" / "y" / "app"):
+            with pytest.raises(Rejected, match="app: .* would get group 1000"):
+                await bench.sink(path).write(make_grant())
+        assert list((ROOT / "x").iterdir()) == []
+
+
 async def swapped_by_another_uid(bench: Bench) -> None:
     """Another uid swaps two identity directories in an emptyDir."""
     mount("mode=0777")
@@ -267,7 +280,7 @@ async def single_file_mount(bench: Bench) -> None:
 SCENARIOS = {
     scenario.__name__: scenario
     for scenario in (
-        full, full_of_its_own, read_only, not_permitted, owners, readers, hostile_neighbour, swapped_by_another_uid, single_file_mount,
+        full, full_of_its_own, read_only, not_permitted, owners, readers, hostile_neighbour, strangers_setgid, swapped_by_another_uid, single_file_mount,
     )
 }  # fmt: skip
 

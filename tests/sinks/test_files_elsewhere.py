@@ -18,6 +18,7 @@ STORIES = {
     "owners": "owner_and_group_are_refused_where_the_agent_may_not_give_them",
     "readers": "uid_1000_reads_exactly_when_it_should",
     "hostile_neighbour": "a_hostile_neighbour_in_a_volume_open_to_all_changes_nothing_for_long",
+    "strangers_setgid": "a_stranger_cannot_choose_the_group_of_the_files",
     "swapped_by_another_uid": "directories_swapped_by_another_uid_are_healed",
     "single_file_mount": "a_mount_of_a_single_file_is_refused",
 }

@@ -111,6 +111,26 @@ async def test_drifted_modes_are_put_right_without_a_new_generation(bench: Bench
     assert generations(directory) == [name]
 
 
+async def test_what_the_agent_gave_away_for_another_ones_eyes_alone_is_judged_by_its_looks(
+    bench: Bench, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agent import generation
+
+    def blind(*_args, **_named):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(generation, "inspect", blind)
+    sink = bench.sink(directory)
+    await sink.write(make_grant(3))
+    delivery = await sink.read()
+    assert delivery
+    assert delivery.generation == 3
+    (directory / "..data" / "token").write_text("other")
+    assert await sink.read() is None
+    await sink.close()
+    assert await bench.sink(directory).read() is None  # one that did not write it cannot know
+
+
 async def test_drifted_owners_are_put_right(bench: Bench, directory: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give a file away")
@@ -288,6 +308,7 @@ async def test_a_place_that_is_no_directory_of_its_own_is_refused(bench: Bench, 
     for attempt in (sink.write(make_grant()), sink.read(), sink.adopt()):
         with pytest.raises(Rejected) as caught:
             await attempt
+        assert caught.value.message.startswith("app: ")
         assert str(directory) in caught.value.message
         assert caught.value.remedy
     assert sorted(tmp_path.rglob("*")) == before
