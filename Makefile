@@ -10,7 +10,7 @@ COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-u
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 .DELETE_ON_ERROR:
-.PHONY: run test check fmt bench torture lock image clean
+.PHONY: run test check fmt docs bench torture lock image clean
 
 run: .venv/run ## the agent with the example configuration, in the foreground
 	@printf '%s\n' \
@@ -40,7 +40,11 @@ fmt: .venv/dev
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix --quiet .
 
-bench: .venv/dev
+docs: .venv/dev ## the parts of README.md and docs/ that are made from the code
+	@$(BIN)/python scripts/configuration_reference.py
+	@$(BIN)/python scripts/command_line.py
+
+bench: .venv/dev ## each figure as a ratio to a floor of the same run; ARGS=start, memory or files
 	@$(CLEAN) $(BIN)/python -m bench $(ARGS)
 
 lock: .venv/dev ## after a change of dependencies; ARGS=--upgrade for newer ones

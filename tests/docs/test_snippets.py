@@ -1,0 +1,93 @@
+"""Configurations in the documents pass `check`, manifests a cluster's schema, and the code is code that works."""
+
+import sys
+from pathlib import PurePosixPath
+from types import ModuleType
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from agent.clock import WallClock
+from agent.model import Grant, Key, Paths
+from agent.reading import check
+from agent.tally import Tally
+from agent.toolbox import Toolbox
+from tests.docs.conftest import PAPERS, ROOT, blocks, names
+
+EVERYTHING = [(paper, text) for paper in PAPERS for text in blocks(paper, "yaml")]
+CONFIGURATIONS = [(paper, text) for paper, text in EVERYTHING if "apiVersion" not in text]
+MANIFESTS = [(paper, text) for paper, text in EVERYTHING if "apiVersion" in text]
+ISSUER = {"url": "https://issuer.example", "listen": ["127.0.0.1:9482"], "state": "./issuer"}
+TOKEN = "e30.eyJhdWQiOlsiZGVtbyJdLCJpYXQiOjE3OTUyNTkxODgsImV4cCI6MTc5NTI2Mjc4OH0.c2ln"
+
+
+def whole(found) -> dict:
+    """A configuration around a part of one: a list of identities, one identity, or the top level."""
+    if isinstance(found, list):
+        found = {"identities": found}
+    elif "name" in found:
+        found = {"identities": [found]}
+    types = [identity.get("source", {}).get("type") for identity in found.get("identities", ())]
+    return found | ({"issuer": ISSUER} if "issuer" in types and "issuer" not in found else {})
+
+
+@pytest.mark.parametrize(("paper", "text"), CONFIGURATIONS, ids=lambda value: names(value) if hasattr(value, "parent") else "")
+def test_a_configuration_in_a_paper_passes_check(tmp_path, monkeypatch, paper, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(whole(yaml.safe_load(text)), sort_keys=False))
+    verdict = check(tmp_path / "config.yaml", {"WI_AUTHORIZATION": "0123456789abcdef"})
+    assert verdict.faults == []
+    assert verdict.config is not None
+
+
+@pytest.mark.parametrize(("paper", "text"), MANIFESTS, ids=lambda value: names(value) if hasattr(value, "parent") else "")
+def test_a_manifest_in_a_paper_is_one_for_the_api_server(paper, text):
+    for manifest in yaml.safe_load_all(text):
+        kubernetes_validate.validate(manifest, "1.35", strict=True)
+
+
+def modules() -> dict[str, ModuleType]:
+    """The code of docs/extending.md, each block a module."""
+    found = {}
+    for number, text in enumerate(blocks(ROOT / "docs" / "extending.md", "python")):
+        module = ModuleType(f"extending_{number}")
+        sys.modules[module.__name__] = module
+        exec(compile(text, f"docs/extending.md, block {number}", "exec"), module.__dict__)
+        found |= dict.fromkeys(vars(module), module)
+    return found
+
+
+def tools() -> Toolbox:
+    return Toolbox(clock=WallClock(), random=None, tally=Tally(), http=None)
+
+
+async def test_the_source_provider_and_sink_of_the_paper_on_extending_carry_a_token():
+    code = modules()
+    program = code["ProgramSource"]
+    source = program.ProgramSource(program.ProgramSettings(command=(sys.executable, "-c", f"print('{TOKEN}')")), "example", tools())
+    token = await source.fetch(["demo"])
+    assert token.audiences == ("demo",)
+
+    warehouse = code["WarehouseProvider"]
+    provider = warehouse.WarehouseProvider(warehouse.WarehouseSettings(account="a"), "example", tools())
+    credential = await provider.exchange(token)
+    paths = Paths(directory=PurePosixPath("/there"))
+    assert "password_file=/there/token" in credential.files(paths)["credentialsFile"].reveal()
+
+    sink = code["DictionarySink"].DictionarySink("dictionary")
+    assert await sink.read() is None
+    await sink.write(Grant(key=Key("example"), digest="", token=token, credential=credential, generation=1))
+    assert sink.held == {"token": TOKEN}
+    assert (await sink.read()).token_expires_at == token.expires_at
+    await sink.withdraw()
+    assert (sink.held, await sink.read()) == ({}, None)
+
+
+async def test_the_source_of_the_paper_on_extending_fails_as_it_should():
+    program = modules()["ProgramSource"]
+    for command, reaction in ((["no-such-program"], "rejected"), ([sys.executable, "-c", "exit(1)"], "not_ready")):
+        source = program.ProgramSource(program.ProgramSettings(command=command), "example", tools())
+        with pytest.raises(Exception) as caught:
+            await source.fetch([])
+        assert caught.value.reaction == reaction
