@@ -3,16 +3,18 @@
 import logging
 import re
 import sys
+import threading
 from typing import Any, Literal
 
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+from agent.errors import frames
 from agent.model import Secret
 
 Format = Literal["json", "console"]
-TOKEN = re.compile(r"eyJ[\w-]{5,}\.[\w-]+\.[\w-]*|(?<=://)[^/@\s:]+:[^/@\s]+(?=@)")
-"""What a JWT, or the password in a URL, looks like."""
+TOKEN = re.compile(r"eyJ[\w-]{5,}\.[\w-]+\.[\w-]*|(?<=://)[^/\s]+(?=@)")
+"""What a JWT, or user and password in a URL, look like."""
 
 
 def set_up(level: str = "info", form: Format = "json") -> None:
@@ -32,11 +34,19 @@ def set_up(level: str = "info", form: Format = "json") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[_tidy, render]))
     logging.basicConfig(handlers=[handler], level=max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]), force=True)
+    sys.excepthook = lambda _kind, error, _trace: _fallen(error)
+    sys.unraisablehook = lambda fallen: _fallen(fallen.exc_value)
+    threading.excepthook = lambda fallen: _fallen(fallen.exc_value)
+
+
+def _fallen(error: BaseException | None) -> None:
+    """What nobody caught, without what it says: that may hold a secret."""
+    structlog.get_logger().critical("exception.uncaught", error=type(error).__name__, frames=frames(error) if error else [])
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Nothing that holds or resembles a token goes out, whoever logged it."""
-    return {key: _shown(value) for key, value in event.items()}
+    return {key: value if key.startswith("_") else _shown(value) for key, value in event.items()}
 
 
 def _shown(value: Any) -> Any:
@@ -45,18 +55,20 @@ def _shown(value: Any) -> Any:
     if isinstance(value, Secret | bytes):
         return "[redacted]"
     if isinstance(value, dict):
-        return {key: _shown(inner) for key, inner in value.items()}
+        return {_shown(key): _shown(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_shown(inner) for inner in value]
-    return value
+    return value if value is None or isinstance(value, int | float) else TOKEN.sub("[redacted]", str(value))
 
 
 def _tidy(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A library's record: its text, and where an exception came from, but not what the exception says."""
+    """A library's record: its text and the kind of an exception, but not what the exception says."""
     record = event.pop("_record", None)
     event.pop("_from_structlog", None)
     if record is not None:
         event["logger"] = record.name
+        if record.name == "asyncio":  # shows a task with its exception, a callback with its arguments
+            event["event"] = re.split(r"[\n(]", event["event"], maxsplit=1)[0]
         if record.exc_info and record.exc_info[0]:
             event["error"] = record.exc_info[0].__name__
             record.exc_info = record.exc_text = None

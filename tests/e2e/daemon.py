@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import ProxyHandler, build_opener
+from urllib.request import ProxyHandler, Request, build_opener
 
 import jwt
 import yaml
@@ -28,12 +28,10 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", **more}
 
 
-def fetch(url: str, method: str = "GET") -> tuple[int, str]:
+def fetch(url: str, method: str = "GET", **headers: str) -> tuple[int, str]:
     """Status and text of an HTTP answer, whatever the status."""
-    from urllib.request import Request
-
     try:
-        with _open(Request(url, method=method), timeout=10) as response:
+        with _open(Request(url, method=method, headers=headers), timeout=10) as response:
             return response.status, response.read().decode()
     except HTTPError as refused:
         with refused:
