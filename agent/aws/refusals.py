@@ -4,13 +4,12 @@ https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRoleWithWebIdentit
 https://docs.aws.amazon.com/STS/latest/APIReference/CommonErrors.html
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 
+from agent.answers import quotes, repeatable, seconds
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.model import Secret
 
@@ -19,8 +18,6 @@ THROTTLED |= {"RequestThrottled", "RequestThrottledException", "RequestLimitExce
 TROUBLED = frozenset({"ServiceUnavailable", "InternalFailure", "InternalError", "RequestTimeout", "IDPCommunicationError"})
 UNFETCHED = "retrieve verification key"
 """AWS says InvalidIdentityToken, and this, also when it could not reach the issuer just now."""
-QUOTED = 12
-"""Characters in a row of a secret that make a text unfit to be shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +48,8 @@ class RefusedError(Exception):
 
 def sort(refused: RefusedError, question: Question, *, whose: str, host: str, secrets: Sequence[Secret], now: datetime) -> RefreshError:
     """The failure to raise. AWS's own words are repeated unless they repeat a secret."""
-    code = refused.code if re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", refused.code) and not _quotes(refused.code, secrets) else ""
-    words = "" if _quotes(refused.text, secrets) else "".join(filter(str.isprintable, refused.text))[:400]
+    code = refused.code if re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", refused.code) and not quotes(refused.code, secrets) else ""
+    words = repeatable(refused.text, secrets)
     message = f"{whose}: {host} answered {refused.status} {code or 'without a code'}{': ' if words else ''}{words}"
     code = code.removesuffix("Exception") if code not in THROTTLED else code
     unfetched = code == "IDPCommunicationError" or (code == "InvalidIdentityToken" and UNFETCHED in refused.text)
@@ -62,19 +59,6 @@ def sort(refused: RefusedError, question: Question, *, whose: str, host: str, se
     if not code:
         return Rejected(message, remedy=f"this was not STS: check provider.endpoint and provider.proxy, and what stands before {host}")
     return Rejected(message, remedy=_remedies(question).get(code, f"look up {code} in the list of STS's common errors"))
-
-
-def seconds(header: str, now: datetime) -> float | None:
-    """Retry-After (RFC 9110, section 10.2.3) in seconds: a number or a date; None where it is neither."""
-    try:
-        wait = float(header)
-    except ValueError:
-        try:
-            moment = parsedate_to_datetime(header)
-        except ValueError:
-            return None
-        wait = (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds()
-    return max(0.0, wait) if math.isfinite(wait) else None
 
 
 def _remedies(question: Question) -> Mapping[str, str]:
@@ -105,9 +89,3 @@ def _remedies(question: Question) -> Mapping[str, str]:
         "RequestExpired": clocks,
         "InvalidAction": "check provider.endpoint: what answers there is not STS",
     }
-
-
-def _quotes(text: str, secrets: Sequence[Secret]) -> bool:
-    """Whether any stretch of a secret stands in the text. STS quotes what it finds malformed."""
-    stretches = {text[start : start + QUOTED] for start in range(max(1, len(text) - QUOTED + 1))}
-    return any(len(stretch) == QUOTED and stretch in secret.reveal() for secret in secrets for stretch in stretches)

@@ -1,0 +1,149 @@
+"""One request to a cloud over the process's shared session: no redirect, no environment, no answer without end.
+
+What cannot be had of it is a failure named by its reaction, with nothing of the request in it or behind it.
+"""
+
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from agent.errors import RefreshError, Rejected, Unavailable
+from agent.settings import Url
+
+if TYPE_CHECKING:
+    import aiohttp
+
+LIMIT = 256 * 1024
+"""Bytes: an answer with a token has less than twenty thousand."""
+PATIENCE = 10.0
+"""Seconds that one request may take, all in all."""
+CONNECT = 5.0
+"""Seconds of the patience that reaching the host may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """All of it."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Wire:
+    """The way out of one identity. All of it from the agent's own configuration."""
+
+    def __init__(
+        self,
+        http: "Callable[[], Awaitable[aiohttp.ClientSession]]",
+        *,
+        whose: str,
+        ca_file: str | None = None,
+        proxy: Url | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._http = http
+        self._whose = whose
+        self._ca_file = ca_file
+        self._proxy = proxy
+        self._patience = patience
+        self._authorities: tuple[tuple[float, int], ssl.SSLContext] | None = None
+
+    async def send(self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None) -> Answer:
+        """Asks once. Raises Unavailable or Rejected where there is no whole answer, or one that leads elsewhere."""
+        host = urlsplit(url).netloc.rpartition("@")[2].lower()
+        answer = await self._ask(method, url, host, headers or {}, body)
+        if 300 <= answer.status < 400:
+            raise self._rejected(
+                f"{host} redirects to {_target(answer.headers)}, and a token is not sent after it",
+                "set provider.endpoint to the host that answers, or remove what redirects",
+            )
+        return answer
+
+    async def _ask(self, method: str, url: str, host: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+        import aiohttp  # noqa: PLC0415  # 27 MiB; there anyway where the agent listens or asks
+        from yarl import URL  # noqa: PLC0415  # part of it
+
+        session = await self._http()
+        authorities = self._trusted()
+        try:
+            async with session.request(
+                method,
+                URL(url, encoded=True),
+                data=body,
+                headers={**headers, "Accept-Encoding": "identity"},
+                allow_redirects=False,
+                proxy=self._proxy.text if self._proxy else None,
+                ssl=authorities or True,
+                timeout=aiohttp.ClientTimeout(total=self._patience, connect=min(CONNECT, self._patience)),
+            ) as response:
+                whole = bytearray()
+                async for chunk in response.content.iter_any():
+                    whole += chunk
+                    if len(whole) > LIMIT:
+                        break
+                else:
+                    return Answer(status=response.status, headers=response.headers, body=bytes(whole))
+                failure: RefreshError = self._unavailable(f"{host} answered at greater length than a cloud ever does")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            failure = self._failure(error, host)
+        raise failure  # outside, so that it carries no context to be printed
+
+    def _failure(self, error: Exception, host: str) -> RefreshError:
+        import aiohttp  # noqa: PLC0415  # see above
+
+        match error:
+            case TimeoutError():
+                return self._unavailable(f"{host} did not answer within {self._patience:g} s")
+            case aiohttp.ClientConnectorCertificateError():
+                reason = getattr(error.certificate_error, "verify_message", "") or "it cannot be verified"
+                return self._rejected(
+                    f"{host} has shown a certificate that is not trusted: {reason}",
+                    "correct provider.endpoint, or set provider.caFile to the authority that signed it",
+                )
+            case aiohttp.ClientHttpProxyError() if 400 <= error.status < 500 and error.status not in {408, 429}:
+                return self._rejected(
+                    f"the proxy refused {host} with status {error.status}", "check provider.proxy and what it lets through"
+                )
+            case aiohttp.ClientHttpProxyError() | aiohttp.ClientProxyConnectionError():
+                return self._unavailable(f"the proxy could not reach {host}, or could not be reached", "check provider.proxy")
+            case aiohttp.ClientConnectorDNSError():
+                return self._unavailable(f"{host} has no address", "check the provider's settings and the name resolution of this machine")
+            case aiohttp.ClientConnectorSSLError():
+                return self._unavailable(f"{host} broke off the TLS handshake")
+            case aiohttp.ClientConnectorError():
+                return self._unavailable(f"{host} could not be reached: {error.os_error.strerror or 'no reason given'}")
+            case _:
+                return self._unavailable(f"{host} broke off the exchange ({type(error).__name__})")
+
+    def _trusted(self) -> ssl.SSLContext | None:
+        """The authorities in `caFile`, read again when it changes; None for the system's. Raises Rejected."""
+        if not self._ca_file:
+            return None
+        try:
+            file = Path(self._ca_file).stat()
+            version = (file.st_mtime, file.st_ino)
+            if self._authorities is None or self._authorities[0] != version:
+                self._authorities = version, ssl.create_default_context(cafile=self._ca_file)
+        except OSError as error:  # ssl.SSLError too: not PEM
+            reason = error.strerror or "not a PEM file"
+        else:
+            return self._authorities[1]
+        raise self._rejected(f"provider.caFile {self._ca_file} cannot be used: {reason}", "make it a readable file of PEM certificates")
+
+    def _rejected(self, message: str, remedy: str) -> Rejected:
+        return Rejected(f"{self._whose}: {message}", remedy=remedy)
+
+    def _unavailable(self, message: str, remedy: str = "") -> Unavailable:
+        return Unavailable(f"{self._whose}: {message}", remedy=remedy)
+
+
+def _target(headers: Mapping[str, str]) -> str:
+    """The host alone: the rest of a Location may repeat what was sent."""
+    try:
+        return urlsplit(headers.get("Location", "")).hostname or "itself"
+    except ValueError:
+        return "nowhere"
