@@ -225,7 +225,7 @@ async def strangers_setgid(bench: Bench) -> None:
         (ROOT / "x").chmod(0o2777)
     with acting_as(AGENT, AGENT):
         for path in (ROOT / "x" / "app", ROOT / "x" / "y" / "app"):
-            with pytest.raises(Rejected, match="app: .* would get group 1000"):
+            with pytest.raises(Rejected, match=r"app: .* would get group 1000"):
                 await bench.sink(path).write(make_grant())
         assert list((ROOT / "x").iterdir()) == []
 
@@ -280,7 +280,8 @@ async def single_file_mount(bench: Bench) -> None:
 SCENARIOS = {
     scenario.__name__: scenario
     for scenario in (
-        full, full_of_its_own, read_only, not_permitted, owners, readers, hostile_neighbour, strangers_setgid, swapped_by_another_uid, single_file_mount,
+        full, full_of_its_own, read_only, not_permitted, owners, readers,
+        hostile_neighbour, strangers_setgid, swapped_by_another_uid, single_file_mount,
     )
 }  # fmt: skip
 
