@@ -190,7 +190,28 @@ async def test_a_place_that_takes_everything_and_keeps_nothing_is_not_believed()
     async with trip.running():
         assert trip.landing.failure.reaction == "unavailable"
         assert "does not hold what was just written" in trip.landing.failure.message
+        assert trip.landing.generation == 0
         assert not trip.delivered()
+
+
+async def test_an_older_grant_of_the_same_times_is_not_taken_for_the_newest():
+    trip = Round()
+    trip.grant("t1")
+    async with trip.running():
+        trip.sink.deaf = True
+        trip.grant("t2")
+        await settle()
+        assert "does not hold what was just written" in trip.landing.failure.message
+
+
+async def test_what_a_failed_write_left_behind_is_looked_at_and_told():
+    trip = Round()
+    trip.grant("t1")
+    async with trip.running():
+        trip.sink.writing.fault, trip.sink.held = Unavailable("no space left"), None
+        trip.grant("t2")
+        await settle()
+        assert trip.store.state("demo", trip.clock.now()) == State.MISSING
 
 
 async def test_one_sink_that_hangs_leaves_the_other_sink_and_the_keeper_on_time(monkeypatch):

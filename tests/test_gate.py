@@ -32,7 +32,9 @@ class Crowd:
         return task
 
     async def leave(self, name):
-        self.doors.pop(name)[0].set()
+        door, task = self.doors.pop(name)
+        door.set()
+        await task
         await settle()
 
     async def close(self):

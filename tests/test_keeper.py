@@ -589,8 +589,27 @@ async def test_a_token_fetched_for_a_variant_reaches_the_identitys_own_grant_too
         await settle()
         assert rig.fetches == [0, 9.5 * MINUTE]
         assert rig.record.grant.token.id == "t2"
+        assert rig.record.due == rig.clock.now() + timedelta(seconds=0.99 * 10 * MINUTE)
         await rig.clock.advance(5 * MINUTE)
         assert rig.fetches == [0, 9.5 * MINUTE], "its own keeper has taken note"
+
+
+async def test_a_failure_that_a_variant_made_good_is_one_no_longer():
+    rig = Rig(lifetime=10 * MINUTE, credential=12 * HOUR, jitter=0.0, at=0.95)
+    keeper = rig.keeper()
+    async with rig.running(keeper.keep()):
+        rig.source.script.fault = Rejected("no such account")
+        await rig.clock.advance(0.95 * 10 * MINUTE)
+        assert rig.record.failure
+        rig.source.script.fault = None
+        rig.store._welcome(Key("demo", "vault")).used_at = rig.clock.now()
+        rig.tasks.append(asyncio.ensure_future(keeper.keep("vault")))
+        await settle()
+        assert rig.fetches == [0, 570, 570]
+        await rig.clock.advance(60)
+        assert rig.record.failure is None
+        assert rig.fetches == [0, 570, 570]
+        assert rig.record.due == START + timedelta(seconds=570 + 570)
 
 
 async def test_readers_and_other_loops_do_not_break_a_back_off():
@@ -609,9 +628,9 @@ async def test_readers_and_other_loops_do_not_break_a_back_off():
 # what an earlier process left
 
 
-def left_behind(rig, *, age=0.0, token_lifetime=HOUR):
+def left_behind(*, age=0.0, token_lifetime=HOUR, credential_lifetime=HOUR):
     token = a_token(START - timedelta(seconds=age), token_lifetime)
-    credential = FakeCredential(START - timedelta(seconds=age), START + timedelta(hours=1) - timedelta(seconds=age))
+    credential = FakeCredential(START - timedelta(seconds=age), START + timedelta(seconds=credential_lifetime - age))
     delivery = delivery_of(Grant(key=Key("demo"), digest="d1", token=token, credential=credential), 0)
     return Legacy(token=Secret(jwt(token)), files={}, delivery=delivery)
 
@@ -627,7 +646,7 @@ def jwt(token):
 async def test_what_an_earlier_process_left_is_taken_over_and_nobody_is_asked_until_it_is_due():
     rig = Rig(credential=HOUR, jitter=0.0)
     sink = FakeSink(rig.clock)
-    sink.legacy = left_behind(rig, age=10 * MINUTE)
+    sink.legacy = left_behind(age=10 * MINUTE)
     async with rig.running(rig.keeper().keep(sinks=[sink])):
         assert rig.record.grant.token.id == "t0"
         assert rig.record.landings[sink.name].generation == rig.record.grant.generation
@@ -641,18 +660,22 @@ async def test_what_an_earlier_process_left_is_taken_over_and_nobody_is_asked_un
 async def test_what_is_due_when_it_is_taken_over_is_replaced_at_once():
     rig = Rig(credential=HOUR)
     sink = FakeSink(rig.clock)
-    sink.legacy = left_behind(rig, age=50 * MINUTE)
+    sink.legacy = left_behind(age=50 * MINUTE)
     async with rig.running(rig.keeper().keep(sinks=[sink])):
         assert rig.fetches == rig.exchanges == [0]
 
 
-@pytest.mark.parametrize("how", ["expired", "nothing", "rejected", "bug", "garbage", "hangs"])
+@pytest.mark.parametrize("how", ["token expired", "credential expired", "nothing", "rejected", "bug", "garbage", "hangs"])
 async def test_what_cannot_be_taken_over_is_fetched_anew(how, monkeypatch):
     rig = Rig(credential=HOUR)
     sink, second = FakeSink(rig.clock, "files:/a"), FakeSink(rig.clock, "files:/b")
-    sink.legacy = None if how == "nothing" else left_behind(rig, age=2 * HOUR if how == "expired" else 0)
+    token_lifetime, credential_lifetime = {"token expired": (HOUR, 9 * HOUR), "credential expired": (9 * HOUR, HOUR)}.get(
+        how, (9 * HOUR,) * 2
+    )
+    legacy = left_behind(age=HOUR, token_lifetime=token_lifetime, credential_lifetime=credential_lifetime)
+    sink.legacy = None if how == "nothing" else legacy
     if how == "garbage":
-        sink.legacy = Legacy(token=Secret(CANARY), files={}, delivery=sink.legacy.delivery)
+        sink.legacy = Legacy(token=Secret(CANARY), files={}, delivery=legacy.delivery)
     sink.adopting.fault = {"rejected": Rejected("foreign"), "bug": KeyError(CANARY)}.get(how)
     sink.adopting.hanging = how == "hangs"
     monkeypatch.setattr("agent.adoption.PATIENCE", 0.02)
