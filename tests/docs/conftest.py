@@ -48,8 +48,15 @@ def place(tmp_path) -> Iterator[Place]:
     programs.mkdir()
     (programs / "wi-agent").write_text(f'#!/bin/sh\nexec {sys.executable} -m agent "$@"\n')
     if shutil.which("curl") is None:  # enough of it
-        script = "import sys, urllib.request as u, urllib.error as e\ntry:\n r = u.urlopen('http://' + sys.argv[-1])\nexcept e.HTTPError as x:\n r = x\n"
-        (programs / "curl.py").write_text(script + "sys.stdout.buffer.write(r.read())\n")
+        script = """
+import sys, urllib.error, urllib.request
+try:
+    answer = urllib.request.urlopen("http://" + sys.argv[-1])
+except urllib.error.HTTPError as refused:
+    answer = refused
+sys.stdout.buffer.write(answer.read())
+"""
+        (programs / "curl.py").write_text(script)
         (programs / "curl").write_text(f'#!/bin/sh\nexec {sys.executable} {programs}/curl.py "$@"\n')
     for program in programs.iterdir():
         program.chmod(0o755)
