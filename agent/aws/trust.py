@@ -5,6 +5,7 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_iam-conditio
 """
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +56,12 @@ class Trust:
         )
 
     def lines(self) -> list[str]:
-        """Commands for a shell with the rights to run them; the remarks between them are the shell's comments."""
+        """Commands for a shell with the rights to run them; the remarks between them are the shell's comments.
+
+        None for an issuer that is no plain URL: it comes from a token, and must not become a command.
+        """
+        if not re.fullmatch(r"[\x21-\x7e]+", self.issuer):
+            return []
         first = _role_name(self.role)
         text = ["# once for each account: the issuer as an IAM OIDC provider"]
         if not self.issuer.startswith("https://"):

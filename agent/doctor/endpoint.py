@@ -40,8 +40,7 @@ async def look(case: Case, *, refused: bool) -> list[Finding]:
     try:
         presented = _authorization(case)
     except _Unknown as why:
-        hidden = case.view.status is None and refused
-        findings = [skipped(LINK, "the agent")] if hidden else [broken(LINK, why.reason, why.remedy)]
+        findings = [skipped(LINK, "the agent") if case.view.status is None else broken(LINK, why.reason, why.remedy)]
     else:
         findings = [await _ask(case, str(variables.values[URI]), presented, refused=refused)]
     stronger = [name for name in variables.unset if case.environ.get(name) and not name.startswith("AWS_CONTAINER_")]
@@ -65,7 +64,10 @@ def _authorization(case: Case) -> Secret:
             with path.open("rb") as file:
                 text = file.read(LONGEST + 1).decode("ascii")
         except FileNotFoundError:
-            raise _Unknown(f"there is no {path} for clients to present", "start the agent, which writes it before it listens") from None
+            raise _Unknown(
+                f"there is no {path} for clients to present",
+                "a running agent puts it back within seconds: see whether one runs, and in this directory",
+            ) from None
         except UnicodeDecodeError:
             text = ""
         except OSError as error:
@@ -110,7 +112,7 @@ def _judged(case: Case, url: str, status: int, answer: dict[str, Any], *, refuse
             remedy = (
                 "start both containers with the same value"
                 if case.identity.serve.authorization
-                else "restart the agent: it takes up the file, or writes another"
+                else "a running agent puts its own back within seconds: see whether this directory is the one it writes to"
             )
             return broken(LINK, f"{url} answers 401: {where} is not the running agent's authorization", remedy)
         case 403:

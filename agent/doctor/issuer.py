@@ -5,6 +5,7 @@ the keys (RFC 7517) are.
 """
 
 import json
+import os
 from base64 import urlsafe_b64decode
 from dataclasses import replace
 from ipaddress import ip_address
@@ -130,8 +131,10 @@ async def _nearby(case: Case, url: str) -> str:
 
 
 def _why(error: OSError | None) -> str:
-    """aiohttp's text of a refusal holds addresses and more; the system's own words are enough."""
-    return (error.strerror if error and error.strerror else "") or "no address or no answer"
+    """The system's own words: asyncio's name addresses as Python writes them. Failures to find a name have no number."""
+    if error is not None and error.errno and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return "it has no address"
 
 
 def _doubts(url: str, keys_url: str) -> list[str]:

@@ -41,11 +41,10 @@ async def source(case: Case, keys: ConfigError | None) -> list[Finding]:
     settings = case.identity.source
     kind = tag(settings)
     if case.embedded and keys:
-        case.token = _delivered(case)
+        case.token = delivered(case)
         if case.token is None:
-            return [broken("source", keys.message.removeprefix("issuer.state: "), keys.remedy)]
-        text = f"{keys.message.removeprefix('issuer.state: ')}: the delivered token is looked at instead"
-        return [warning("source", text, keys.remedy)]
+            return [broken("source", keys.message, keys.remedy)]
+        return [warning("source", f"{keys.message}; the delivered token is looked at instead", keys.remedy)]
     if case.embedded and case.config.issuer and not (case.toolbox.issuer and case.toolbox.issuer.keyring.public_keys()["keys"]):
         return [broken("source", f"issuer: there is no key in {case.config.issuer.state}", "start the agent: it makes the first key")]
     provider = providers.build(case.identity.provider, case.name, case.toolbox)
@@ -73,14 +72,14 @@ def token(case: Case) -> list[Finding]:
     if missing := [name for name, value in (("iss", found.issuer), ("sub", found.subject)) if not value]:
         return [broken("token", f"it has no {' and no '.join(missing)}", "no cloud takes such a token: give the identity another source")]
     left = (found.expires_at - now).total_seconds()
-    text = f"sub {_plain(found.subject)}, aud {_listed(found.audiences)}, iss {_plain(found.issuer)}; {left:.0f} s left"
+    text = f"sub {found.subject}, aud {_listed(found.audiences)}, iss {found.issuer}; {left:.0f} s left"
     if left < SHORT and not case.embedded:
         return [warning("token", text, "too little for an exchange: whoever writes the file renews it late")]
     return [ok("token", text)]
 
 
-def _delivered(case: Case) -> IdentityToken | None:
-    """What lies in a sink, where the issuer's keys are not for this user's eyes."""
+def delivered(case: Case) -> IdentityToken | None:
+    """What lies in a sink, where the source gives nothing: the issuer's keys may not be for this user's eyes."""
     for sink in case.identity.sinks:
         path = Path(sink.directory) / sink.names.get("token", "token")
         try:
@@ -93,9 +92,4 @@ def _delivered(case: Case) -> IdentityToken | None:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(_plain, names)) or "nobody"
-
-
-def _plain(text: str) -> str:
-    """A claim is somebody else's text: what could steer a terminal is left out."""
-    return "".join(filter(str.isprintable, text))[:255]
+    return ", ".join(names) or "nobody"

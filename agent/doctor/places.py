@@ -65,13 +65,15 @@ def _generation(case: Case, sink: SinkSettings, root: int, name: str) -> Finding
         found = inspect(root, name, identity=case.name, digest=digest, manifest=manifest_name)
     except Unusable as why:
         return broken(
-            LINK, f"{where}: {why.reason}", "a running agent replaces it within a minute, so see whether one runs, on this configuration"
+            LINK, f"{where}: {why.reason}", "a running agent on this configuration replaces it within seconds: see whether one does"
         )
     except PermissionError:
         return broken(LINK, f"{where}: uid {os.geteuid()} may not read it", "run the doctor as the agent's user")
     missing = [file for file in found.contents if not Path(where, file).is_file()]
     if missing:
-        return broken(LINK, f"{where}: no {', '.join(missing)} for readers: the links are gone", "a running agent puts them back")
+        return broken(
+            LINK, f"{where}: no {', '.join(missing)} for readers: the links are gone", "a running agent puts them back within seconds"
+        )
     now = case.toolbox.clock.now()
     late = {what: state for what, state in _states(case, found.manifest, now).items() if state is not State.FRESH}
     for what, state in late.items():

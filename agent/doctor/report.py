@@ -53,10 +53,15 @@ def render(sheets: Sequence[Sheet]) -> str:
     for sheet in sheets:
         lines = [sheet.identity]
         for finding in sheet.findings:
-            lines.append(f"  {finding.link:<{LINK}}{finding.verdict.value:<{VERDICT}} {finding.text}")
+            lines.append(f"  {finding.link:<{LINK}}{finding.verdict.value:<{VERDICT}} {_plain(finding.text)}")
             if finding.remedy:
-                lines.append(f"  {'':<{LINK}}→ {finding.remedy}")
+                lines.append(f"  {'':<{LINK}}→ {_plain(finding.remedy)}")
         if sheet.trust:
             lines += ["", f"# what AWS needs in order to trust {sheet.identity}", *sheet.trust]  # not indented: it is there to be pasted
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) or "no identities are configured"
+
+
+def _plain(text: str) -> str:
+    """One line without anything that could steer a terminal: some of it comes from a token or a server."""
+    return "".join(filter(str.isprintable, text))

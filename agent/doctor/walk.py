@@ -86,7 +86,8 @@ async def _look(link: str, call: Callable[[], Awaitable[list[Finding]]]) -> list
 
 def _trust(case: Case) -> Sequence[str]:
     """What to create on the cloud's side; without a token as far as the configuration knows."""
-    subject = case.token.subject if case.token else str(getattr(case.identity.source, "subject", ""))
-    url = case.token.issuer if case.token else case.config.issuer.url.text if case.embedded and case.config.issuer else ""
+    token = case.token or origin.delivered(case)
+    subject = token.subject if token else str(getattr(case.identity.source, "subject", ""))
+    url = token.issuer if token else case.config.issuer.url.text if case.embedded and case.config.issuer else ""
     claims = getattr(case.identity.source, "claims", {})
     return providers.trust(case.identity.provider, issuer=url, subject=subject, claims=claims) if url and subject else ()

@@ -28,7 +28,7 @@ CONFIG = Path("config.yaml")
 TOKEN = Path("token")
 
 
-class _Stopped(Exception):
+class _Stopped(Exception):  # noqa: N818  # no error: it ends the group
     """Ends the agent's group."""
 
 
@@ -113,7 +113,7 @@ class Scene:
         """Without ports, times, keys and users, which differ from run to run."""
         for name, port in self.ports.items():
             text = text.replace(f"127.0.0.1:{port}", f"<{name}>")
-        text = re.sub(r"127\.0\.0\.1:\d+", "<nobody>", text)
+        text = re.sub(r"127\.0\.0\.1:\d+|\('127\.0\.0\.1', \d+\)", "<nobody>", text)
         text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "<time>", text)
         text = re.sub(r"\d+ s left", "<n> s left", text)
         text = re.sub(r"issued \d+ s in", "issued <n> s in", text)

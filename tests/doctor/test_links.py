@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from agent.config import identity_digest
+from agent.model import Grant, Key
+from agent.reading import load
+from agent.sinks.files import FilesSink
 from tests.doctor.scene import CONFIG, GOLDEN, NAME, TOKEN, Scene, free_port
 from tests.servers.cloud import ROLE
 from tests.servers.sts import Trust, refuse
+from tests.sinks.grants import FakeCredential
 
 
 async def expect(stage: Scene, name: str, *, code: int = 3) -> str:
@@ -189,6 +194,25 @@ async def test_the_links_are_gone(stage: Scene):
         await expect(stage, "sinks-links")
 
 
+async def test_what_was_delivered_has_expired(stage: Scene):
+    stage.configure()
+    config = load(CONFIG, os.environ)
+    digest, now = identity_digest(config.identities[0], config), datetime.now(UTC)
+    credential = FakeCredential(issued_at=now - timedelta(hours=2), expires_at=now - timedelta(hours=1))
+    toolbox = stage.cloud.toolbox
+    sink = FilesSink(config.identities[0].sinks[0], NAME, digest, toolbox)
+    grant = Grant(key=Key(NAME), digest=digest, token=stage.cloud.issuer.token(), credential=credential)
+    await sink.write(grant)
+    await sink.close()
+    await expect(stage, "sinks-expired")
+
+
+async def test_the_agent_was_refused_and_the_doctor_is_not(stage: Scene):
+    trust = stage.cloud.sts.trust[ROLE]
+    stage.cloud.sts.trust[ROLE] = Trust(issuer=trust.issuer, subject="system:serviceaccount:demo:other")
+    async with stage.agent(delivered=False):
+        stage.cloud.sts.trust[ROLE] = trust
+        await expect(stage, "endpoint-not-ready")
 
 
 async def test_the_authorization_is_another(stage: Scene):

@@ -1,0 +1,153 @@
+"""The doctor looks and does not touch, asks once, and says what it says on standard output."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.doctor.walk import _look
+from tests.doctor.scene import CONFIG, NAME, TOKEN, Scene, tree
+
+
+async def test_it_leaves_no_trace_beside_a_running_agent_and_without_one(stage: Scene):
+    async with stage.agent(stage.embedded()):
+        before = tree()
+        await stage.doctor()
+        assert tree() == before
+    before = tree()
+    await stage.doctor()
+    assert tree() == before
+
+
+async def test_it_makes_nothing_where_nothing_is(stage: Scene):
+    stage.configure(stage.embedded())
+    before = tree()
+    await stage.doctor()
+    assert tree() == before
+
+
+async def test_it_mends_no_mode_of_a_key(stage: Scene):
+    async with stage.agent(stage.embedded()):
+        pass
+    for path in Path("issuer").iterdir():
+        path.chmod(0o644)
+    before = tree()
+    await stage.doctor()
+    assert tree() == before
+
+
+async def test_it_asks_the_cloud_once_for_each_identity(stage: Scene):
+    async with stage.agent():
+        before = stage.cloud.sts.actions["AssumeRoleWithWebIdentity"]
+        await stage.doctor()
+        assert stage.cloud.sts.actions["AssumeRoleWithWebIdentity"] == before + 1
+
+
+async def test_it_takes_no_lock_that_an_agent_would_want(stage: Scene):
+    async with stage.agent(stage.embedded()):
+        pass
+    stage.cloud.sts.delay = 0.3
+    walk = asyncio.ensure_future(stage.doctor())
+    await asyncio.sleep(0.1)
+    async with stage.agent(stage.embedded()):
+        await walk
+
+
+async def test_one_identity_may_be_named(stage: Scene):
+    config = stage.configuration()
+    config["identities"].append({**config["identities"][0], "name": "other", "sinks": [{"type": "files", "directory": "./run/other"}]})
+    stage.configure(config)
+    _, text = await stage.doctor("other")
+    assert text.startswith("other\n")
+    assert f"\n{NAME}\n" not in text
+
+
+@pytest.mark.parametrize(("config", "said"), [("identities: 3", "identities"), (None, "there is no identity other")])
+async def test_a_bad_configuration_or_name_is_2(stage: Scene, config: str | None, said: str):
+    stage.configure()
+    if config:
+        CONFIG.write_text(config)
+    code, text = await stage.doctor("other")
+    assert code == 2
+    assert said in text
+
+
+async def test_an_exchange_left_to_the_sdk_is_tried_as_the_sdk_would(stage: Scene):
+    config = stage.configuration(serve={})
+    config["identities"][0]["provider"]["exchange"] = False
+    async with stage.agent(config):
+        code, text = await stage.doctor()
+        assert code == 0
+        assert "exchange ok" in text
+        assert "(asked as the SDK would)" in text
+        stage.cloud.sts.hanging = True
+        config["identities"][0]["refresh"] = {"timeout": "1s"}
+        stage.configure(config)
+        code, text = await stage.doctor()
+        assert "exchange warning" in text  # the SDK asks from elsewhere
+
+
+async def test_the_provider_without_a_cloud_has_nothing_to_trust_and_nothing_to_exchange(stage: Scene):
+    async with stage.agent(stage.configuration(provider={"type": "generic", "audiences": ["sts.amazonaws.com"]}, serve={})):
+        code, text = await stage.doctor()
+        assert code == 0
+        assert "issuer   ok" in text
+        assert "exchange -" in text
+        assert "AWS needs" not in text
+
+
+async def test_where_the_workload_mounts_the_files_is_said(stage: Scene):
+    sink = {"type": "files", "directory": f"./run/{NAME}", "mountPath": "/var/run/aws"}
+    async with stage.agent(stage.configuration(sinks=[sink])):
+        _, text = await stage.doctor()
+        assert f"./run/{NAME}, which the workload mounts at /var/run/aws: " in text
+
+
+async def test_keys_that_may_not_be_read_leave_the_delivered_token_to_look_at(stage: Scene):
+    async with stage.agent(stage.embedded()):
+        Path("issuer", "index.json").write_text("{")
+        code, text = await stage.doctor()
+        assert code == 0
+        assert "the delivered token is looked at instead" in text
+
+
+async def test_a_claim_cannot_steer_the_terminal(stage: Scene):
+    stage.configure()
+    stage.present(sub="x\x1b[2Jy\nz")
+    _, text = await stage.doctor()
+    assert "sub x[2Jyz," in text
+    assert "\x1b" not in text
+
+
+async def test_a_bug_in_one_link_is_a_line_without_its_message():
+    async def fail() -> list[object]:
+        raise KeyError("canary")
+
+    (finding,) = await _look("issuer", fail)
+    assert "KeyError" in finding.text
+    assert "canary" not in finding.text
+
+
+async def test_the_command_as_it_is_typed_prints_results_and_nothing_else_on_standard_output(stage: Scene):
+    async with stage.agent():
+        environment = {"PATH": os.environ["PATH"], "HOME": str(Path.cwd())}
+        run = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-m", "agent", "-c", str(CONFIG), "--log-level", "debug", "doctor"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert run.stdout.startswith(f"{NAME}\n  agent    ok ")
+        for secret in stage.secrets():
+            assert secret not in run.stdout + run.stderr
+        policy = json.loads(run.stdout.partition("<<'POLICY'\n")[2].partition("\nPOLICY\n")[0])
+        assert policy["Statement"][0]["Action"] == "sts:AssumeRoleWithWebIdentity"
+        assert TOKEN.read_text() not in run.stderr
