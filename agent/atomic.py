@@ -69,7 +69,7 @@ def stage(root: int, name: str, files: Mapping[str, bytes], look: Look, *, now: 
             moment = int(now.timestamp() * 1_000_000) * 1000
             os.utime(directory, ns=(moment, moment))
             if durable:
-                os.fsync(directory)
+                settle(directory)
         finally:
             os.close(directory)
     except OSError:
@@ -92,6 +92,15 @@ def create(directory: int, name: str, content: bytes, look: Look, *, durable: bo
             os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def settle(directory: int) -> None:
+    """Waits until the disk has a directory's entries; some network file systems cannot say, and need no waiting for."""
+    try:
+        os.fsync(directory)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.EOPNOTSUPP}:
+            raise
 
 
 def publish(root: int, name: str) -> None:

@@ -10,7 +10,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from agent.atomic import DIRECTORY_FLAGS
@@ -18,6 +18,8 @@ from agent.errors import Rejected
 
 LINKS = 40
 """Links on the way to a directory, at most; as many as Linux follows."""
+WAY_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""For directories on the way, which the agent may have leave to pass and not to list."""
 UNLOCKABLE = frozenset({errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 """What file systems without flock on directories answer; NFS wants a descriptor open for writing, which no directory can have."""
 
@@ -130,7 +132,7 @@ class Place:
         names = deque(part for part in self.path.split("/") if part)
         if not names:
             raise Rejected("the root directory is no place for an identity's files", remedy="name a directory of its own")
-        fd, seen, links = os.open("/", DIRECTORY_FLAGS), "/", 0
+        fd, seen, links = os.open("/", WAY_FLAGS), "/", 0
         try:
             while True:
                 name = names.popleft()
@@ -142,7 +144,7 @@ class Place:
                     links = self._count(links)
                     whole = os.path.normpath(os.path.join(seen, following))  # noqa: PTH118
                     names.extendleft(reversed([part for part in whole.split("/") if part]))
-                    child, seen = os.open("/", DIRECTORY_FLAGS), "/"
+                    child, seen = os.open("/", WAY_FLAGS), "/"
                 else:
                     child = _child(fd, name, create=create)
                     seen = f"{seen.rstrip('/')}/{name}"
@@ -180,8 +182,8 @@ class Place:
                 raise Rejected(reason, remedy="name a directory; a mount of a single file would never see a swap") from error
             try:
                 _make(parent, name, 0o700)
-                os.fsync(parent)
                 self.made = True
+                _settle(parent)
             except FileExistsError:
                 pass
         raise FileNotFoundError(errno.ENOENT, "somebody keeps taking it away", self.path)
@@ -229,16 +231,31 @@ def _child(parent: int, name: str, *, create: bool) -> int:
     Made ones are 0755 whatever the umask (they hold names, not secrets, and readers have to pass) and keep an inherited setgid.
     """
     try:
-        return os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
+        return os.open(name, WAY_FLAGS, dir_fd=parent)
     except FileNotFoundError:
         if not create:
             return -1
     try:
         _make(parent, name, 0o755)
+        _settle(parent)
     except FileExistsError:  # another identity's sink was faster
-        pass
+        return os.open(name, WAY_FLAGS, dir_fd=parent)
     fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
-    mode = os.fstat(fd).st_mode
-    if mode & 0o777 != 0o755 and os.fstat(fd).st_uid == os.geteuid():
-        os.fchmod(fd, 0o755 | mode & stat.S_ISGID)
+    try:
+        found = os.fstat(fd)
+        if found.st_mode & 0o777 != 0o755 and found.st_uid == os.geteuid():
+            os.fchmod(fd, 0o755 | found.st_mode & stat.S_ISGID)
+    except OSError:
+        os.close(fd)
+        raise
     return fd
+
+
+def _settle(way: int) -> None:
+    """Waits until the disk knows of a new directory, where it lets the agent wait: the directory is none of ours."""
+    with suppress(OSError):
+        fd = os.open(".", DIRECTORY_FLAGS, dir_fd=way)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -5,6 +5,7 @@ Knows whose generations lie there only by their manifests, and believes none of 
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -83,7 +84,8 @@ class Tenure:
             if not self._distrusted:
                 reason = f"another agent or identity writes to {self.place.path}"
                 raise Rejected(reason, remedy="give each a directory of its own, and stop the other agent") from error
-        self._set_aside()
+        with suppress(OSError):  # where it cannot be moved, its sink lets go of it sooner or later
+            self._set_aside()
         try:
             return self.place.open(create=create, tolerated=look.uid)
         except BlockingIOError as error:

@@ -67,7 +67,7 @@ class Volume:
         atomic.unlink_stale(root, whole)
         self._retain(root, look)
         if not self.tenure.memory:
-            os.fsync(root)
+            atomic.settle(root)
 
     def read(self, look: Look) -> Delivery | None:
         """What is there, mended where only links, modes or owners had drifted."""

@@ -129,6 +129,16 @@ async def not_permitted(bench: Bench) -> None:
     assert stat.S_IMODE(directory.stat().st_mode) == 0o750
 
 
+async def passable(bench: Bench) -> None:
+    """A directory on the way that the agent may pass and not list."""
+    mount("mode=0711")
+    (ROOT / "agents").mkdir()
+    os.chown(ROOT / "agents", AGENT, AGENT)
+    with acting_as(AGENT, AGENT):
+        await bench.sink(ROOT / "agents" / "new" / "app").write(make_grant())
+        assert contents(ROOT / "agents" / "new" / "app")["token"].endswith("app.1")
+
+
 async def owners(bench: Bench) -> None:
     """Owners and groups that the agent may give, and may not."""
     mount("mode=0777")
@@ -280,7 +290,7 @@ async def single_file_mount(bench: Bench) -> None:
 SCENARIOS = {
     scenario.__name__: scenario
     for scenario in (
-        full, full_of_its_own, read_only, not_permitted, owners, readers,
+        full, full_of_its_own, read_only, not_permitted, passable, owners, readers,
         hostile_neighbour, strangers_setgid, swapped_by_another_uid, single_file_mount,
     )
 }  # fmt: skip

@@ -15,6 +15,7 @@ STORIES = {
     "full_of_its_own": "a_disk_too_small_for_the_grace_says_so_and_goes_on",
     "read_only": "a_read_only_volume_is_read_said_and_heals",
     "not_permitted": "a_parent_without_permission_is_said_and_heals",
+    "passable": "directories_on_the_way_need_not_be_readable",
     "owners": "owner_and_group_are_refused_where_the_agent_may_not_give_them",
     "readers": "uid_1000_reads_exactly_when_it_should",
     "hostile_neighbour": "a_hostile_neighbour_in_a_volume_open_to_all_changes_nothing_for_long",
