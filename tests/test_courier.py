@@ -16,7 +16,7 @@ from agent.schedule import State
 from agent.store import Store
 from agent.tally import Tally
 from tests.fakes import START, FakeClock, FakeCredential, FakeSink, a_token, delivery_of, settle
-from tests.test_keeper import Rig
+from tests.rig import Rig
 
 CANARY = "canary-02ab"
 HOUR = 3600.0
