@@ -10,7 +10,7 @@ COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-u
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 .DELETE_ON_ERROR:
-.PHONY: run test check fmt docs bench torture lock image clean
+.PHONY: run demo test check fmt docs bench torture lock image clean
 
 run: .venv/run ## the agent with the example configuration, in the foreground
 	@printf '%s\n' \
@@ -23,6 +23,9 @@ run: .venv/run ## the agent with the example configuration, in the foreground
 	  '  $(BIN)/wi-agent -c config.example.yaml renew --all      # now, not when due' \
 	  ''
 	@exec $(BIN)/wi-agent run -c config.example.yaml --log-format console
+
+demo: .venv/dev ## boto3 and the aws command line take credentials by endpoint and by file, moto in the place of AWS
+	@$(CLEAN) sh scripts/demo.sh $(ARGS)
 
 test: .venv/dev ## all but the long ones
 	@$(CLEAN) $(BIN)/pytest -q -n auto -m 'not torture and not nightly' $(ARGS)
