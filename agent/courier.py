@@ -46,7 +46,7 @@ class Courier:
             landing = record.landings.get(self._sink.name)
             news = record.news
             now = self._clock.now()
-            if record.grant is None:
+            if record.grant is None or not self._current(record.grant):
                 await wait_until(self._clock, now + timedelta(hours=1), news)
                 continue
             if landing and landing.generation >= record.grant.generation and looked_at <= now < look_at:
@@ -57,6 +57,14 @@ class Courier:
             look_at = looked_at + timedelta(seconds=self._delay(error) if error else LOOK_EVERY)
             if error:
                 await self._rest(looked_at, look_at, record.grant.generation)
+
+    def _current(self, grant: Grant) -> bool:
+        """Whether it was granted under the settings that the sink was made for.
+
+        What earlier settings left stays where it lies: written here it would pass for what these ask for, after a restart too.
+        """
+        profile = self._store.profile(self._key.identity)
+        return profile is not None and profile.digest == grant.digest
 
     async def _visit(self, grant: Grant, landing: Landing | None) -> RefreshError | None:
         """Delivers what is newer, or looks after what was delivered."""

@@ -15,6 +15,7 @@ from agent import providers, sinks, sources
 from agent.authorization import shared
 from agent.config import Config, Identity, identity_digest
 from agent.courier import Courier
+from agent.departure import close, whereabouts, withdraw
 from agent.gate import Gate
 from agent.keeper import Habits, Keeper
 from agent.margins import credential_margin, token_margin
@@ -27,8 +28,6 @@ from agent.toolbox import Toolbox
 
 log = structlog.get_logger()
 
-WITHDRAWAL = 5.0
-"""Seconds that a sink may take to give up what it holds."""
 FILE_AT = 0.9
 """Share of a token's lifetime after which a file that somebody else renews is looked at as due: kubelet begins at 0.8
 and acts at the pod's next sync, 60 to 90 s later."""
@@ -41,6 +40,8 @@ class Member:
     identity: Identity
     keeper: Keeper
     sinks: list[Sink]
+    leaving: list[Sink]
+    """Where it lay under earlier settings, until it is delivered under these."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
@@ -55,7 +56,6 @@ class Fleet:
         self._gate = Gate(16)
         self._config = Config()
         self._members: dict[str, Member] = {}
-        self._retired: list[Sink] = []
 
     async def apply(self, config: Config) -> None:
         """Makes what runs be what the configuration says; what did not change is not touched."""
@@ -68,8 +68,11 @@ class Fleet:
         self._config = config
         for name in gone:
             await self._dismiss(name)
-        kept = {f"files:{sink.directory}" for identity in config.identities for sink in identity.sinks}
-        leaving = {name: await self._halt(name, kept) for name in changed}
+        taken = {whereabouts(f"files:{sink.directory}"): identity.name for identity in config.identities for sink in identity.sinks}
+        leaving = {name: await self._halt(name, taken) for name in changed}
+        for member in self._members.values():
+            for sink in [sink for sink in member.leaving if whereabouts(sink.name) in taken]:
+                await self._leave(member, sink)
         for name, identity in wanted.items():
             if name not in self._members:
                 await self._take_up(identity, leaving.get(name, []))
@@ -84,8 +87,9 @@ class Fleet:
 
     async def close(self) -> None:
         """Lets go of every place, leaving what was written."""
-        for sink in [*(sink for member in self._members.values() for sink in member.sinks), *self._retired]:
-            await _close(sink)
+        for member in self._members.values():
+            for sink in [*member.sinks, *member.leaving]:
+                await close(sink)
 
     async def _take_up(self, identity: Identity, leaving: list[Sink]) -> None:
         tools = self._toolbox
@@ -104,7 +108,7 @@ class Fleet:
             random=tools.random,
             tally=tools.tally,
         )
-        member = self._members[identity.name] = Member(identity, keeper, places)
+        member = self._members[identity.name] = Member(identity, keeper, places, leaving)
         member.tasks = [self._run(keeper.keep(sinks=places), f"keep {identity.name}"), self._run(keeper.watch(), f"watch {identity.name}")]
         member.tasks += [
             self._run(keeper.keep(other.key.variant), f"keep {identity.name} {other.key.variant}")
@@ -115,40 +119,50 @@ class Fleet:
             courier = Courier(identity.name, place, store=self._store, clock=tools.clock, random=tools.random, tally=tools.tally)
             member.tasks.append(self._run(courier.carry(), f"carry {identity.name} to {place.name}"))
         if leaving:
-            self._retired += leaving
-            member.tasks.append(self._run(self._see_off(identity.name, digest, leaving), f"see off {identity.name}"))
+            member.tasks.append(self._run(self._see_off(member, digest), f"see off {identity.name}"))
         log.info("identity.taken_up", identity=identity.name, source=profile.source, provider=profile.provider)
 
-    async def _halt(self, name: str, kept: set[str]) -> list[Sink]:
-        """Stops an identity whose settings changed; returns its sinks that the new settings no longer have."""
+    async def _halt(self, name: str, taken: Mapping[str, str]) -> list[Sink]:
+        """Stops an identity whose settings changed; returns its sinks that nobody has under the new settings.
+
+        `taken`: the identity that each place belongs to from now on. Where it is another's, this one's files go at once.
+        """
         member = self._members.pop(name)
         await _cancel(member.tasks)
-        leaving = [sink for sink in member.sinks if sink.name not in kept]
-        for sink in member.sinks:
-            if sink.name in kept:
-                await _close(sink)
+        leaving = []
+        for sink in [*member.sinks, *member.leaving]:
+            heir = taken.get(whereabouts(sink.name))
+            if heir is None:
+                leaving.append(sink)
+            else:
+                await (close if heir == name else withdraw)(sink)
         return leaving
 
-    async def _see_off(self, name: str, digest: str, leaving: list[Sink]) -> None:
+    async def _see_off(self, member: Member, digest: str) -> None:
         """Withdraws from places that are no longer wanted, once the new ones have what the workload needs."""
+        name = member.identity.name
         while True:
             grant = self._store.newest(Key(name))
             if grant and grant.digest == digest and self._store.delivered(name, self._toolbox.clock.now()):
                 break
             await self._store.change()
-        for sink in leaving:
-            await _withdraw(sink)
-            self._toolbox.tally.retire((sink.name,))
-            self._retired.remove(sink)
+        for sink in list(member.leaving):
+            await self._leave(member, sink)
+
+    async def _leave(self, member: Member, sink: Sink) -> None:
+        await withdraw(sink)
+        self._toolbox.tally.retire((sink.name,))
+        member.leaving = [other for other in member.leaving if other is not sink]
 
     async def _dismiss(self, name: str) -> None:
         """The identity is gone: its files and its place in the store go at once."""
         member = self._members.pop(name)
         await _cancel(member.tasks)
         self._store.forget(name)
-        self._toolbox.tally.forget(name, tuple(sink.name for sink in member.sinks))
-        for sink in member.sinks:
-            await _withdraw(sink)
+        places = [*member.sinks, *member.leaving]
+        self._toolbox.tally.forget(name, tuple(place.name for place in places))
+        for place in places:
+            await withdraw(place)
         log.info("identity.withdrawn", identity=name)
 
     async def _authorization(self, identity: Identity, places: list[Sink]) -> Secret | None:
@@ -209,20 +223,3 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _withdraw(sink: Sink) -> None:
-    try:
-        async with asyncio.timeout(WITHDRAWAL):
-            await sink.withdraw()
-    except Exception as error:  # noqa: BLE001  # whatever it is, the others have to go too
-        log.error("delivery.not_withdrawn", sink=sink.name, error=str(error) or type(error).__name__)  # noqa: TRY400
-    await _close(sink)
-
-
-async def _close(sink: Sink) -> None:
-    try:
-        async with asyncio.timeout(WITHDRAWAL):
-            await sink.close()
-    except Exception as error:  # noqa: BLE001
-        log.warning("sink.not_closed", sink=sink.name, error=str(error) or type(error).__name__)

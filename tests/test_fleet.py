@@ -1,0 +1,216 @@
+"""Identities come, change and go while others run on; what one does wrong stays its own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+
+from agent import fleet as module
+from agent.config import Config
+from agent.fleet import Fleet
+from agent.model import Key
+from agent.settings import convert
+from agent.store import Store
+from agent.tally import Tally
+from agent.toolbox import Toolbox
+from tests.fakes import FakeClock, FakeProvider, FakeSink, FakeSource, settle
+
+
+class Cast:
+    """The stand-ins that were built, by identity and by place; `withdrawn` and `closed` in their order."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.sources: dict[str, FakeSource] = {}
+        self.providers: dict[str, FakeProvider] = {}
+        self.sinks: dict[str, FakeSink] = {}
+        self.withdrawn: list[str] = []
+        self.closed: list[str] = []
+        self.stubborn = False
+        """Whether sinks refuse to give anything up."""
+
+    def source(self, settings: Any, identity: str, toolbox: Toolbox) -> FakeSource:
+        return self.sources.setdefault(identity, FakeSource(self.clock, lifetime=100.0))
+
+    def provider(self, settings: Any, identity: str, toolbox: Toolbox) -> FakeProvider:
+        return self.providers.setdefault(identity, FakeProvider(self.clock))
+
+    def sink(self, settings: Any, identity: str, digest: str, toolbox: Toolbox) -> FakeSink:
+        cast = self
+
+        class Sink(FakeSink):
+            async def withdraw(self) -> None:
+                if cast.stubborn:
+                    raise OSError("the disk says CANARY")
+                await super().withdraw()
+                cast.withdrawn.append(f"{identity} {settings.directory}")
+
+            async def close(self) -> None:
+                cast.closed.append(f"{identity} {settings.directory}")
+
+        made = self.sinks[settings.directory] = Sink(self.clock, f"files:{settings.directory}")
+        return made
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def cast(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Cast:
+    cast = Cast(clock)
+    monkeypatch.setattr(module.sources, "build", cast.source)
+    monkeypatch.setattr(module.providers, "build", cast.provider)
+    monkeypatch.setattr(module.sinks, "build", cast.sink)
+    return cast
+
+
+def config(**directories: str | tuple[str, ...]) -> Config:
+    """Each identity with its directory, or more of them; what follows a `#` is its token's audience."""
+    identities = []
+    for name, where in directories.items():
+        places, _, audience = (where if isinstance(where, str) else " ".join(where)).partition("#")
+        sinks = [{"type": "files", "directory": place} for place in places.split()]
+        provider = {"type": "generic", "audiences": [audience or "demo"]}
+        identities.append({"name": name, "source": {"type": "file", "path": "/token"}, "provider": provider, "sinks": sinks})
+    found: Config = convert({"identities": identities}, Config)
+    return found
+
+
+@asynccontextmanager
+async def running(cast: Cast, first: Config) -> AsyncIterator[tuple[Fleet, Store]]:
+    async def no_http() -> Any:
+        raise AssertionError("nothing is sent")
+
+    store = Store()
+    toolbox = Toolbox(clock=cast.clock, random=Random(0), tally=Tally(), http=no_http)
+    try:
+        async with asyncio.TaskGroup() as group:
+            fleet = Fleet(store, toolbox, group, {})
+            await fleet.apply(first)
+            await settle()
+            yield fleet, store
+            raise EOFError
+    except* EOFError:
+        pass
+
+
+async def test_what_hangs_or_breaks_in_one_identity_delays_no_other(cast: Cast, clock: FakeClock) -> None:
+    for name in ("hangs", "breaks"):
+        cast.source(None, name, None)  # type: ignore[arg-type]
+        cast.provider(None, name, None)  # type: ignore[arg-type]
+    cast.sources["hangs"].script.hanging = True
+    cast.providers["breaks"].script.fault = KeyError("CANARY")
+    async with running(cast, config(hangs="/h", breaks="/b", disk="/d", good="/g")) as (_, store):
+        cast.sinks["/d"].writing.hanging = True
+        cast.sinks["/d"].reading.hanging = True
+        for _ in range(1000):
+            await clock.advance(1)
+            assert store.delivered("good", clock.now()), "at every second"
+        issued = [grant.token.issued_at for grant in cast.sinks["/g"].grants if grant.token]
+        assert len(issued) > 8
+        gaps = {round((after - before).total_seconds()) for before, after in pairwise(issued)}
+        assert gaps <= {90, 91}, "each at its time"
+        failure = store.record(Key("breaks")).failure  # type: ignore[union-attr]
+        assert failure
+        assert (failure.reaction, "CANARY" in failure.message) == ("defect", False)
+        assert store.state("hangs", clock.now()) == store.state("breaks", clock.now()) == "missing"
+        assert len(cast.sources["disk"].script.calls) > 8, "a hung disk costs no refresh"
+
+
+async def test_what_did_not_change_is_not_touched_and_what_is_gone_is_withdrawn(cast: Cast, clock: FakeClock) -> None:
+    async with running(cast, config(stays="/s", goes="/g")) as (fleet, store):
+        held = store.newest(Key("stays"))
+        await fleet.apply(config(stays="/s", comes="/c"))
+        await settle()
+        assert store.newest(Key("stays")) is held
+        assert cast.withdrawn == ["goes /g"]
+        assert [profile.name for profile in store.profiles()] == ["stays", "comes"]
+        assert store.delivered("comes", clock.now())
+        await fleet.close()
+        assert sorted(cast.closed) == ["comes /c", "goes /g", "stays /s"]
+        assert len(cast.withdrawn) == 1, "what was written stays"
+
+
+async def test_an_old_directory_is_left_when_the_new_one_is_delivered(cast: Cast, clock: FakeClock) -> None:
+    async with running(cast, config(moves="/old")) as (fleet, store):
+        cast.sources["moves"].script.hanging = True
+        await fleet.apply(config(moves="/new#other"))
+        await clock.advance(5)
+        assert cast.withdrawn == []
+        assert store.usable(Key("moves"), clock.now()), "the old credential is still handed out"
+        assert cast.sinks["/new"].grants == [], "but is not written as if it were the new one"
+        cast.sources["moves"].script.hanging = False
+        await fleet.apply(config(moves="/new#third"))  # and changed once more before that
+        await settle()
+        assert store.delivered("moves", clock.now())
+        assert cast.withdrawn == ["moves /old"]
+
+
+async def test_who_goes_while_moving_leaves_both_places_at_once(cast: Cast, clock: FakeClock) -> None:
+    async with running(cast, config(moves="/old")) as (fleet, _):
+        cast.sources["moves"].script.hanging = True
+        await fleet.apply(config(moves="/new#other"))
+        await settle()
+        await fleet.apply(config())
+        assert sorted(cast.withdrawn) == ["moves /new", "moves /old"]
+
+
+async def test_who_moves_back_keeps_what_lies_there(cast: Cast, clock: FakeClock) -> None:
+    async with running(cast, config(moves="/old")) as (fleet, store):
+        cast.sources["moves"].script.hanging = True
+        await fleet.apply(config(moves="/new#other"))
+        await settle()
+        cast.sources["moves"].script.hanging = False
+        await fleet.apply(config(moves="/x/../old"))
+        await clock.advance(20)
+        assert cast.withdrawn == ["moves /new"], "the same place, however it is spelled"
+        assert cast.closed.count("moves /old") == 1, "let go of, for the new sink to hold"
+        assert store.delivered("moves", clock.now())
+
+
+async def test_a_place_that_becomes_anothers_is_left_at_once(cast: Cast, clock: FakeClock) -> None:
+    async with running(cast, config(one="/a", two="/b")) as (fleet, _):
+        cast.sources["one"].script.hanging = True
+        await fleet.apply(config(one="/b#x", two="/a"))
+        assert sorted(cast.withdrawn) == ["one /a", "two /b"]
+        await fleet.apply(config(one="/c#y", two="/a"))
+        await settle()
+        assert "one /b" not in cast.withdrawn, "kept until /c is delivered"
+        await fleet.apply(config(one="/c#y", two="/a", three="/b"))
+        assert cast.withdrawn[-1] == "one /b"
+
+
+async def test_a_place_that_cannot_be_given_up_keeps_nobody(cast: Cast, clock: FakeClock) -> None:
+    async with running(cast, config(goes="/g", too="/t")) as (fleet, store):
+        cast.stubborn = True
+        await fleet.apply(config(comes="/c"))
+        await settle()
+        assert [profile.name for profile in store.profiles()] == ["comes"]
+        assert sorted(cast.closed) == ["goes /g", "too /t"]
+
+
+async def test_a_changed_schedule_keeps_what_is_held(cast: Cast, clock: FakeClock) -> None:
+    async with running(cast, config(one="/a")) as (fleet, store):
+        held = store.newest(Key("one"))
+        again: Config = convert({"refresh": {"at": 0.5, "jitter": 0.0}, "identities": []}, Config)
+        first = config(one="/a")
+        await fleet.apply(Config(identities=first.identities, refresh=again.refresh))
+        await clock.advance(30)
+        assert store.newest(Key("one")) is held
+        assert cast.withdrawn == []
+
+
+async def test_a_run_time_variant_gets_a_keeper(cast: Cast, clock: FakeClock) -> None:
+    cast.provider(None, "one", None).lifetime = 1000.0  # type: ignore[arg-type]
+    async with running(cast, config(one="/a")) as (fleet, store):
+        welcome = asyncio.ensure_future(fleet.welcome())
+        grant = await store.want(Key("one", "scope"), clock.now(), 5.0)
+        assert grant.key.variant == "scope"
+        assert cast.providers["one"].exchanged[-1][1] == "scope"
+        welcome.cancel()
