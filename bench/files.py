@@ -1,7 +1,8 @@
 """Generations per second of the files sink, against the system calls without which there is no generation.
 
 The floor does what the sink's layout demands and nothing else: a directory, its files with their mode, one link swapped, and
-the generation before the last 32 removed; on a disk it waits for it (fsync) where the sink does.
+an old generation removed; on a disk it waits for it (fsync) where the sink does. Once with one replaced generation kept, as
+in a day's work, and once with 32, as many as there ever are: the sink looks at the age of each.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from bench import figures
 
 RUNS = 7
 GENERATIONS = {"memory": 400, "disk": 100}
-KEPT = 32
+KEPT = (1, 32)
 TOKEN = "t" * 1100
 """About as long as a ServiceAccount's token."""
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -41,30 +42,35 @@ def main() -> None:
             figures.title(f"Files sink on {kind}: left out, {parent} is not that")
             continue
         figures.title(f"Files sink on {kind}, whole generations in a row, against the bare system calls")
-        sink, floor = list[float](), list[float]()
-        for run in range(RUNS + 1):
-            for results, work in ((floor, bare), (sink, through_the_sink)):
-                speed = measured(work, parent, GENERATIONS[kind], durable=kind == "disk")
-                if run:
-                    results.append(speed)
-        figures.ratio("generations", sink, floor, "per second")
-        figures.ratio("time of one", [1000 / speed for speed in sink], [1000 / speed for speed in floor], "ms")
+        for kept in KEPT:
+            compared(parent, GENERATIONS[kind], kept, durable=kind == "disk")
 
 
-Work = Callable[[Path, int, bool], None]
+def compared(parent: Path, generations: int, kept: int, *, durable: bool) -> None:
+    sink, floor = list[float](), list[float]()
+    for run in range(RUNS + 1):
+        for results, work in (
+            (floor, lambda folder: bare(folder, generations, kept, durable=durable)),
+            (sink, lambda folder: through_the_sink(folder, generations, kept)),
+        ):
+            speed = generations / measured(work, parent)
+            if run:
+                results.append(speed)
+    figures.ratio(f"generations, {kept} kept", sink, floor, "per second")
+    figures.ratio(f"time of one, {kept} kept", [1000 / speed for speed in sink], [1000 / speed for speed in floor], "ms")
 
 
-def measured(work: Work, parent: Path, generations: int, *, durable: bool) -> float:
-    """Generations per second."""
+def measured(work: Callable[[Path], None], parent: Path) -> float:
+    """Seconds."""
     with tempfile.TemporaryDirectory(dir=parent) as name:
         began = time.perf_counter()
-        work(Path(name), generations, durable)
-        return generations / (time.perf_counter() - began)
+        work(Path(name))
+        return time.perf_counter() - began
 
 
-def through_the_sink(folder: Path, generations: int, _durable: bool) -> None:  # noqa: FBT001
-    settings = FilesSettings(directory=str(folder / "identity"), grace=Duration(3600))
-    asyncio.run(_write(settings, generations))
+def through_the_sink(folder: Path, generations: int, kept: int) -> None:
+    grace = Duration(0 if kept == 1 else 3600)  # what was replaced before goes with the next, or at its 33rd
+    asyncio.run(_write(FilesSettings(directory=str(folder / "identity"), grace=grace), generations))
 
 
 async def _write(settings: FilesSettings, generations: int) -> None:
@@ -83,7 +89,7 @@ async def _write(settings: FilesSettings, generations: int) -> None:
     await sink.close()
 
 
-def bare(folder: Path, generations: int, durable: bool) -> None:  # noqa: FBT001
+def bare(folder: Path, generations: int, kept: int, *, durable: bool) -> None:
     directory = folder / "identity"
     directory.mkdir()
     root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -110,9 +116,9 @@ def bare(folder: Path, generations: int, durable: bool) -> None:  # noqa: FBT001
         if durable:
             os.fsync(root)
         with suppress(FileNotFoundError):
-            old = os.open(f"..{number - KEPT}", os.O_RDONLY | os.O_DIRECTORY, dir_fd=root)
+            old = os.open(f"..{number - kept}", os.O_RDONLY | os.O_DIRECTORY, dir_fd=root)
             for file in files:
                 os.unlink(file, dir_fd=old)
             os.close(old)
-            os.rmdir(f"..{number - KEPT}", dir_fd=root)
+            os.rmdir(f"..{number - kept}", dir_fd=root)
     os.close(root)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from agent.clock import WallClock
-from agent.model import Grant, Key, Paths
+from agent.model import Grant, Key, Paths, Provider, Sink, Source
 from agent.reading import check
 from agent.tally import Tally
 from agent.toolbox import Toolbox
@@ -82,6 +82,16 @@ async def test_the_source_provider_and_sink_of_the_paper_on_extending_carry_a_to
     assert (await sink.read()).token_expires_at == token.expires_at
     await sink.withdraw()
     assert (sink.held, await sink.read()) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol"), [("ProgramSource", Source), ("WarehouseProvider", Provider), ("DictionarySink", Sink)], ids=str
+)
+def test_each_kind_in_the_paper_on_extending_has_every_method_of_its_protocol(name, protocol):
+    kind = getattr(modules()[name], name)
+    wanted = {each for each in vars(protocol) if not each.startswith("_") and callable(getattr(protocol, each))}
+    assert wanted
+    assert wanted <= set(vars(kind))
 
 
 async def test_the_source_of_the_paper_on_extending_fails_as_it_should():
