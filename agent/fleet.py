@@ -20,8 +20,8 @@ from agent.gate import Gate
 from agent.keeper import Habits, Keeper
 from agent.margins import credential_margin, token_margin
 from agent.model import Key, Secret, Sink
+from agent.reading.rules.identities import authorization
 from agent.record import Profile
-from agent.rules.identities import authorization
 from agent.schedule import Backoff, Policy
 from agent.store import Store
 from agent.toolbox import Toolbox

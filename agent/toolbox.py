@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from agent.aws.clients import AwsClients
-    from agent.keyring import Keyring
+    from agent.issuer.keyring import Keyring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ def check(options: argparse.Namespace) -> int:
 
 def schema(_options: argparse.Namespace) -> int:
     """The JSON Schema of the configuration."""
-    from agent.schema import schema as describe  # noqa: PLC0415
+    from agent.reading.schema import schema as describe  # noqa: PLC0415
 
     print(json.dumps(describe(), indent=2))  # noqa: T201
     return OK

@@ -6,11 +6,11 @@ from typing import Any
 
 from agent import providers
 from agent.authorization import FILE
+from agent.disk.retained import LONGEST
 from agent.doctor.case import PATIENCE, Case, broken, ok, skipped, warning
 from agent.doctor.report import Finding, Verdict
 from agent.model import Secret
-from agent.retained import LONGEST
-from agent.rules.identities import authorization
+from agent.reading.rules.identities import authorization
 
 LINK = "endpoint"
 URI = "AWS_CONTAINER_CREDENTIALS_FULL_URI"

@@ -7,12 +7,12 @@ import stat
 from datetime import datetime
 from pathlib import Path
 
-from agent import atomic
 from agent.config import identity_digest
+from agent.disk import atomic
+from agent.disk.generation import Unusable, inspect
+from agent.disk.manifest import NAME, Manifest
 from agent.doctor.case import PATIENCE, Case, broken, ok, skipped, tag, warning
 from agent.doctor.report import Finding
-from agent.generation import Unusable, inspect
-from agent.manifest import NAME, Manifest
 from agent.offload import in_thread
 from agent.schedule import Policy, Span, State, state_of
 from agent.sinks import SinkSettings

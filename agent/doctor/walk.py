@@ -13,7 +13,7 @@ from agent.doctor import endpoint, exchange, issuer, origin, places
 from agent.doctor.case import Case, View, broken, skipped
 from agent.doctor.report import Finding, Sheet, Verdict
 from agent.errors import ConfigError, frames
-from agent.keyring import Keyring
+from agent.issuer.keyring import Keyring
 from agent.session import Session
 from agent.tally import Tally
 from agent.toolbox import Issuer, Toolbox

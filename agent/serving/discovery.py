@@ -19,7 +19,7 @@ from aiohttp import web
 from agent.clock import Clock
 from agent.config import IssuerBlock
 from agent.errors import ConfigError
-from agent.keyring import Keyring
+from agent.issuer.keyring import Keyring
 from agent.offload import in_thread
 
 CONFIGURATION = "/.well-known/openid-configuration"

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping
 import structlog
 from msgspec.structs import replace
 
-from agent import atomic, generation, retained
-from agent.atomic import Look
+from agent.disk import atomic, generation, retained
+from agent.disk.atomic import Look
+from agent.disk.generation import Found, Signature, Unusable
+from agent.disk.manifest import Manifest
+from agent.disk.retention import Retention
+from agent.disk.tenure import Tenure
 from agent.errors import Rejected
-from agent.generation import Found, Signature, Unusable
-from agent.manifest import Manifest
 from agent.model import Delivery
-from agent.retention import Retention
-from agent.tenure import Tenure
 from agent.toolbox import Toolbox
 
 log = structlog.get_logger()

@@ -16,14 +16,14 @@ from typing import TypeVar
 
 import structlog
 
-from agent.atomic import Look
-from agent.diskfault import sort
+from agent.disk.atomic import Look
+from agent.disk.diskfault import sort
+from agent.disk.manifest import NAME, describe
+from agent.disk.ownership import resolve
+from agent.disk.retention import Retention
 from agent.errors import NotReady, RefreshError, Rejected, Unavailable
-from agent.manifest import NAME, describe
 from agent.model import Delivery, Grant, Legacy, Paths, Secret
 from agent.offload import in_thread
-from agent.ownership import resolve
-from agent.retention import Retention
 from agent.settings import Duration, FileMode, Settings
 from agent.sinks._volume import Volume
 from agent.toolbox import Toolbox

@@ -146,7 +146,7 @@ def test_only_those_who_err_pay_for_the_explanation(tmp_path):
 import sys, pathlib
 from agent import reading
 reading.load(pathlib.Path(sys.argv[1]), {})
-print([name for name in ("jsonschema", "jwt", "cryptography", "aiohttp", "botocore", "agent.explain") if name in sys.modules])
+print([name for name in ("jsonschema", "jwt", "cryptography", "aiohttp", "botocore", "agent.reading.explain") if name in sys.modules])
 """
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "good.yaml")], capture_output=True, text=True, check=True, timeout=20

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from agent import reading
-from agent.fault import Fault
+from agent.reading.fault import Fault
 
 GOOD = """\
 refresh:

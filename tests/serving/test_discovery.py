@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from agent.config import IssuerBlock
 from agent.errors import ConfigError
-from agent.keyring import Keyring
+from agent.issuer.keyring import Keyring
 from agent.serving import discovery
 from agent.settings import Address, Url
 from tests.fakes import START, FakeClock

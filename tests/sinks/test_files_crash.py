@@ -50,7 +50,7 @@ def numbered(number: int):
 
 @pytest.mark.parametrize("memory", [True, False])
 async def test_killed_at_any_step_of_a_write(bench: Bench, directory: Path, monkeypatch: pytest.MonkeyPatch, *, memory: bool) -> None:
-    monkeypatch.setattr("agent.tenure.memory_backed", lambda _path: memory)
+    monkeypatch.setattr("agent.disk.tenure.memory_backed", lambda _path: memory)
     fuse = Fuse(monkeypatch)
     seen = set()
     for step in range(200):
@@ -121,7 +121,7 @@ async def test_killed_at_any_step_of_the_first_write(bench: Bench, directory: Pa
 async def test_an_error_at_any_step_of_a_write_leaves_no_orphan_and_the_next_write_heals(
     bench: Bench, directory: Path, monkeypatch: pytest.MonkeyPatch, *, memory: bool
 ) -> None:
-    monkeypatch.setattr("agent.tenure.memory_backed", lambda _path: memory)
+    monkeypatch.setattr("agent.disk.tenure.memory_backed", lambda _path: memory)
     calls = Failing(monkeypatch)
     for step in range(200):
         sink = bench.sink(directory)
@@ -164,8 +164,8 @@ class Failing(Fuse):
 
 
 def arguments(sink, grant):
-    from agent.manifest import describe
-    from agent.ownership import resolve
+    from agent.disk.manifest import describe
+    from agent.disk.ownership import resolve
 
     files = sink._render(grant)
     return files, describe(grant, "d1", files), resolve(mode=0o640, owner=None, group=None)

@@ -68,7 +68,7 @@ async def test_files_are_hashed_again_only_when_they_may_have_changed(
     sink = bench.sink(directory)
     await sink.write(make_grant())
     await sink.read()
-    from agent import generation
+    from agent.disk import generation
 
     def unexpected(*_args, **_named):
         raise AssertionError
@@ -114,7 +114,7 @@ async def test_drifted_modes_are_put_right_without_a_new_generation(bench: Bench
 async def test_what_the_agent_gave_away_for_another_ones_eyes_alone_is_judged_by_its_looks(
     bench: Bench, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agent import generation
+    from agent.disk import generation
 
     def blind(*_args, **_named):
         raise PermissionError(13, "Permission denied")

@@ -19,7 +19,7 @@ class Disk:
         self.answering = threading.Event()
         self.answering.set()
         self.asked = 0
-        from agent import atomic
+        from agent.disk import atomic
 
         stage = atomic.stage
 
@@ -29,7 +29,7 @@ class Disk:
             return stage(*args, **named)
 
         monkeypatch.setattr(atomic, "stage", slow)
-        monkeypatch.setattr("agent.tenure.memory_backed", lambda _path: False)
+        monkeypatch.setattr("agent.disk.tenure.memory_backed", lambda _path: False)
         self._monkeypatch = monkeypatch
 
     def hang(self, patience: float = 0.05) -> None:
@@ -118,7 +118,7 @@ async def test_what_is_withdrawn_while_the_disk_hangs_goes_as_soon_as_it_answers
 
 
 async def test_calls_at_the_same_time_take_turns(bench: Bench, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.tenure.memory_backed", lambda _path: False)
+    monkeypatch.setattr("agent.disk.tenure.memory_backed", lambda _path: False)
     sink = bench.sink(directory)
     await asyncio.gather(*(sink.write(make_grant(number)) for number in range(1, 6)), sink.read())
     assert len(generations(directory)) == 5
@@ -126,7 +126,7 @@ async def test_calls_at_the_same_time_take_turns(bench: Bench, directory: Path, 
 
 
 async def test_a_volume_in_memory_is_used_in_place(bench: Bench, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.tenure.memory_backed", lambda _path: True)
+    monkeypatch.setattr("agent.disk.tenure.memory_backed", lambda _path: True)
     sink = bench.sink(directory)
     await sink.write(make_grant(1))
 
@@ -142,7 +142,7 @@ async def test_a_volume_in_memory_is_used_in_place(bench: Bench, directory: Path
 async def test_a_disk_is_waited_for_and_memory_is_not(
     bench: Bench, directory: Path, monkeypatch: pytest.MonkeyPatch, *, memory: bool, synced: int
 ) -> None:
-    monkeypatch.setattr("agent.tenure.memory_backed", lambda _path: memory)
+    monkeypatch.setattr("agent.disk.tenure.memory_backed", lambda _path: memory)
     order: list[str] = []
     import os
 

@@ -16,7 +16,7 @@ CANARY = "c4n4ry"
 
 @pytest.mark.parametrize("call", ["mkdir", "open", "write", "fchmod", "fsync", "symlink", "rename", "readlink", "listdir", "stat"])
 async def test_no_failure_tells(bench: Bench, directory: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    monkeypatch.setattr("agent.tenure.memory_backed", lambda _path: False)
+    monkeypatch.setattr("agent.disk.tenure.memory_backed", lambda _path: False)
     sink = bench.sink(directory)
     grant = make_grant(2, token=CANARY, credential=FakeCredential(contents={"credentials": CANARY}))
     await sink.retain("authorization", Secret(CANARY))

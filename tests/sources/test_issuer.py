@@ -12,7 +12,7 @@ import jwt
 import pytest
 
 from agent.errors import NotReady, Rejected
-from agent.keyring import Keyring
+from agent.issuer.keyring import Keyring
 from agent.settings import Duration
 from agent.sources.issuer import RESERVED_CLAIMS, IssuerSettings, IssuerSource
 from agent.tally import Tally

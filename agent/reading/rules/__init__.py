@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from agent.config import Config
-from agent.document import Document
-from agent.fault import Fault, Finding, by_line, show
-from agent.rules import clouds, identities, issuing, listening, sinks, timing
+from agent.reading.document import Document
+from agent.reading.fault import Fault, Finding, by_line, show
+from agent.reading.rules import clouds, identities, issuing, listening, sinks, timing
 
 
 def findings(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:

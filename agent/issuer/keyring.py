@@ -12,12 +12,12 @@ from typing import Any, Never, Self
 
 import structlog
 
-from agent import keys, rotation
 from agent.clock import STEP, Clock
 from agent.errors import ConfigError, NotReady, Rejected
-from agent.keystore import KeyStore
+from agent.issuer import keys, rotation
+from agent.issuer.keystore import KeyStore
+from agent.issuer.rotation import CACHE, Rhythm, Term
 from agent.offload import in_thread
-from agent.rotation import CACHE, Rhythm, Term
 
 log = structlog.get_logger()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import atomic
+from agent.disk import atomic
 
 LOOK = atomic.Look(mode=0o640)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 
 from agent.config import Config
-from agent.fault import Finding, Place
+from agent.reading.fault import Finding, Place
 from agent.settings import Address
 
 LINK_LOCAL = {

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from agent.config import Config
-from agent.fault import Finding
 from agent.providers.aws import AwsSettings
+from agent.reading.fault import Finding
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 SHORTEST = 16

@@ -5,8 +5,8 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent import rotation
-from agent.rotation import Rhythm
+from agent.issuer import rotation
+from agent.issuer.rotation import Rhythm
 from tests.fakes import START
 
 rhythms = st.builds(

@@ -3,8 +3,8 @@
 import os
 import stat
 
-from agent import atomic
-from agent.atomic import Look
+from agent.disk import atomic
+from agent.disk.atomic import Look
 
 LONGEST = 4096
 """Bytes."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from agent import keys, rotation
 from agent.errors import ConfigError
-from agent.keystore import KeyStore
-from agent.rotation import Rhythm
+from agent.issuer import keys, rotation
+from agent.issuer.keystore import KeyStore
+from agent.issuer.rotation import Rhythm
 from tests.fakes import START
 
 RHYTHM = Rhythm(every=100, publish_before=10, longest_lifetime=10)

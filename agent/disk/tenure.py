@@ -11,11 +11,11 @@ from random import Random
 
 import structlog
 
-from agent import atomic, generation
-from agent.atomic import Look
+from agent.disk import atomic, generation
+from agent.disk.atomic import Look
+from agent.disk.place import Place
 from agent.errors import NotReady, Rejected
 from agent.offload import memory_backed
-from agent.place import Place
 
 log = structlog.get_logger()
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agent.config import Config
-from agent.document import Broken, parse
 from agent.errors import ConfigError
-from agent.fault import Fault
-from agent.rules import findings, placed
+from agent.reading.document import Broken, parse
+from agent.reading.fault import Fault
+from agent.reading.rules import findings, placed
 from agent.settings import convert
 
 LONGEST = 1 << 20
@@ -58,7 +58,7 @@ def check(path: Path, environ: Mapping[str, str]) -> Verdict:
     except msgspec.ValidationError:
         config = None
     if config is None:
-        from agent.explain import explain  # noqa: PLC0415  # jsonschema, only for those who err
+        from agent.reading.explain import explain  # noqa: PLC0415  # jsonschema, only for those who err
 
         return Verdict(None, *explain(document, environ))
     faults, warnings = placed(document, findings(config, environ))
@@ -67,7 +67,7 @@ def check(path: Path, environ: Mapping[str, str]) -> Verdict:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of a configuration file."""
-    from agent.schema import schema  # noqa: PLC0415  # msgspec.inspect, for those who ask only
+    from agent.reading.schema import schema  # noqa: PLC0415  # msgspec.inspect, for those who ask only
 
     return schema()
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
 from agent.config import Config
-from agent.fault import Finding, Place
+from agent.reading.fault import Finding, Place
+from agent.reading.wording import nearest
 from agent.sinks import SinkSettings
 from agent.sources.file import FileSettings
-from agent.wording import nearest
 
 FILES = ("token", "credentialsFile", "credentials", "config", "ca.crt", "namespace")
 """What an identity's directory holds and can be renamed."""

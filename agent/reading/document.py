@@ -11,7 +11,7 @@ from unicodedata import category
 
 import yaml
 
-from agent.fault import Fault, Place
+from agent.reading.fault import Fault, Place
 
 DEEPEST = 64
 """Levels of nesting. libyaml's composer recurses in C and dies of the stack where nobody can catch it."""

@@ -18,9 +18,9 @@ from typing import Any
 
 import structlog
 
-from agent import keys
 from agent.errors import ConfigError
-from agent.rotation import Term
+from agent.issuer import keys
+from agent.issuer.rotation import Term
 
 INDEX = "index.json"
 TEMPORARY = ".new"

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from agent.config import Config
-from agent.document import Document
-from agent.fault import Finding, Place
+from agent.reading.document import Document
+from agent.reading.fault import Finding, Place
 from agent.settings import convert
 
 STEP = re.compile(r"\.([^.\[\]`]+)|\[([0-9]+)\]")
@@ -29,6 +29,8 @@ STAND_INS: Mapping[str, Any] = MappingProxyType(
         "audiences": ["x"],
         "roleArn": "arn:aws:iam::000000000000:role/x",
         "region": "eu-west-1",
+        "tenantId": "00000000-0000-0000-0000-000000000000",
+        "clientId": "00000000-0000-0000-0000-000000000000",
         "directory": "x",
         "url": "https://x.invalid",
         "listen": [],

@@ -18,7 +18,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.errors import ConfigError, NotReady, Rejected
-from agent.keyring import Keyring
+from agent.issuer.keyring import Keyring
 from tests.fakes import START, FakeClock
 
 HOUR = 3600.0
@@ -451,8 +451,8 @@ async def test_a_key_is_shown_before_its_publication_is_dated(tmp_path: Path) ->
 
 def test_the_state_survives_being_killed_before_any_call_to_the_file_system(tmp_path: Path) -> None:
     """A rotation is lived through again and again, each time killed one call later, and looked at by a new process."""
-    root = Path(__file__).parent.parent
-    command = [sys.executable, "-m", "tests.keyring_story", str(tmp_path)]
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "tests.issuer.story", str(tmp_path)]
     ran = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=50, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
     result = json.loads(ran.stdout.splitlines()[-1])

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent import atomic
-from agent.manifest import Manifest, parse, summary
+from agent.disk import atomic
+from agent.disk.manifest import Manifest, parse, summary
 
 LARGEST = 1 << 20
 """Bytes of one file that are read back; the agent writes nothing near it."""

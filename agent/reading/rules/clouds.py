@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from agent import providers
 from agent.config import Config
-from agent.fault import Finding, Place
+from agent.reading.fault import Finding, Place
 
 STEP = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")
 """Of a field as providers name it: `chain[0].transitiveTags`."""

@@ -7,21 +7,22 @@ that is taken out, and the rules run over what is left, except where they would 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from agent import wording
-from agent.document import Document
-from agent.fault import Fault, Finding, Place, by_line
-from agent.remainder import Remainder
-from agent.rules import findings, placed
-from agent.schema import schema
+from agent.azure.authority import Authority
+from agent.reading import wording
+from agent.reading.document import Document
+from agent.reading.fault import Fault, Finding, Place, by_line
+from agent.reading.remainder import Remainder
+from agent.reading.rules import findings, placed
+from agent.reading.schema import schema
+from agent.reading.wording import nearest
 from agent.settings import Address, Duration, FileMode, Scalar, Url
-from agent.wording import nearest
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
 __all__ = ["explain", "nearest"]
 
-SCALARS: dict[str, type[Scalar]] = {kind.__name__: kind for kind in (Address, Duration, FileMode, Url)}
+SCALARS: dict[str, type[Scalar]] = {kind.__name__: kind for kind in (Address, Authority, Duration, FileMode, Url)}
 
 
 class Complaint(NamedTuple):

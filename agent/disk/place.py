@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agent.atomic import DIRECTORY_FLAGS
+from agent.disk.atomic import DIRECTORY_FLAGS
 from agent.errors import Rejected
 
 LINKS = 40

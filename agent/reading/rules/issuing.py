@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from agent.config import Config
-from agent.fault import Finding
+from agent.reading.fault import Finding
 from agent.sources.issuer import RESERVED_CLAIMS, IssuerSettings
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import jwt
 import structlog
 
-from agent.keyring import Keyring
+from agent.issuer.keyring import Keyring
 from tests.fakes import START, FakeClock
 
 KILLED = 9

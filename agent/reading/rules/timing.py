@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 
 from agent.config import Config
-from agent.fault import Finding, Place
 from agent.margins import credential_margin, shortest, token_margin
+from agent.reading.fault import Finding, Place
 from agent.settings import Duration
 
 

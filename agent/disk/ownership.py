@@ -9,7 +9,7 @@ import pwd
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.atomic import Look
+from agent.disk.atomic import Look
 from agent.errors import Rejected
 
 CAP_CHOWN = 1 << 0

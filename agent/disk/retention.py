@@ -4,8 +4,8 @@ from datetime import datetime
 
 import structlog
 
-from agent import atomic
 from agent.clock import Clock
+from agent.disk import atomic
 
 KEPT = 32
 """Replaced generations, at most, however young; the oldest go first."""
