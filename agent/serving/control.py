@@ -57,7 +57,7 @@ class ControlEndpoint:
         try:
             wanted = json.loads(await request.read())
             names = [profile.name for profile in self._store.profiles()] if wanted.get("all") else [str(name) for name in wanted["names"]]
-        except (ValueError, KeyError, AttributeError, TypeError):
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             return _json(400, {"error": 'send {"names": [...]} or {"all": true}'})
         if unknown := [name for name in names if self._store.profile(name) is None]:
             return _json(404, {"error": f"there is no identity {', '.join(unknown)}"})
@@ -76,6 +76,8 @@ class ControlEndpoint:
             async with asyncio.timeout(RENEWAL):
                 while record.attempts == before:
                     await record.news.wait()
+                    if self._store.record(Key(name)) is not record:
+                        return "failed"  # it is gone
         except TimeoutError:
             return "pending"
         return "failed" if record.failure else "renewed"

@@ -1,0 +1,119 @@
+"""Sockets: bound to what was asked for, never taken from who is alive, gone when left."""
+
+import asyncio
+import os
+import socket
+import stat
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from agent.errors import ConfigError
+from agent.serving import listener
+from agent.serving.listener import listening
+from agent.settings import Address
+
+
+async def hello(request):
+    return web.Response(text="hello")
+
+
+@pytest.fixture(autouse=True)
+def short_paths(tmp_path, monkeypatch):
+    """A socket's path has at most 107 bytes."""
+    monkeypatch.chdir(tmp_path)
+
+
+async def get(address):
+    connector = aiohttp.UnixConnector(address.path) if address.path else aiohttp.TCPConnector()
+    async with aiohttp.ClientSession(connector=connector) as session:
+        async with session.get(f"http://{'agent' if address.path else address}/") as response:
+            return await response.text()
+
+
+async def test_port_0_becomes_a_port_and_every_address_answers():
+    wanted = [Address("127.0.0.1", 0), Address("", 0, "a.sock")]
+    async with listening(hello, wanted, "admin") as bound:
+        assert [await get(address) for address in bound] == ["hello", "hello"]
+        assert bound[0].port
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await get(bound[0])
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o660])
+async def test_a_socket_file_has_its_mode_whatever_the_umask(mode):
+    before = os.umask(0)
+    try:
+        async with listening(hello, [Address("", 0, "deep/er/a.sock")], "control", socket_mode=mode):
+            assert stat.S_IMODE(os.stat("deep/er/a.sock").st_mode) == mode
+    finally:
+        os.umask(before)
+
+
+async def test_a_left_over_is_replaced_and_a_live_ones_socket_is_not():
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind("a.sock")
+    async with listening(hello, [Address("", 0, "a.sock")], "control") as bound:
+        with pytest.raises(ConfigError, match=r"another agent answers on a\.sock"):
+            async with listening(hello, [Address("127.0.0.1", 0), Address("", 0, "a.sock")], "control"):
+                pytest.fail("two agents on one socket")
+        assert await get(bound[0]) == "hello", "the refused one took nothing away"
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+async def test_what_is_no_socket_is_left_alone(kind):
+    if kind == "folder":
+        os.mkdir("a.sock")
+    else:
+        with open("file", "w") as file:
+            file.write("mine")
+        os.symlink("file", "a.sock") if kind == "link" else os.rename("file", "a.sock")
+    with pytest.raises(ConfigError, match=r"a\.sock"):
+        async with listening(hello, [Address("", 0, "a.sock")], "control"):
+            pytest.fail("it was replaced")
+    assert os.path.lexists("a.sock")
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", ":{}"])
+async def test_an_address_in_use_is_said_with_its_setting(form):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = Address.parse(form.format(taken.getsockname()[1]))
+        with pytest.raises(ConfigError) as refused:
+            async with listening(hello, [address], "admin"):
+                pytest.fail("taken twice")
+    assert str(refused.value) == f"cannot listen on {address} for admin: Address already in use (free it, or set another admin.listen)"
+
+
+@pytest.mark.parametrize("path", ["x" * 200, "file/a.sock", "/proc/none/a.sock"])
+async def test_a_path_that_cannot_be_is_refused_in_words(path):
+    with open("file", "w"):
+        pass
+    with pytest.raises(ConfigError, match=r"cannot (use|listen)") as refused:
+        async with listening(hello, [Address("", 0, path)], "control"):
+            pytest.fail("it cannot be")
+    assert "control" in str(refused.value) or "shorter" in str(refused.value)
+
+
+async def test_connections_beyond_the_cap_are_turned_away_and_the_open_ones_served(monkeypatch):
+    monkeypatch.setattr(listener, "CONNECTIONS", 2)
+
+    async def ask(connection):
+        reader, writer = connection
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        return await reader.readline()
+
+    async with listening(hello, [Address("127.0.0.1", 0)], "metadata") as bound:
+        one, two = [await asyncio.open_connection("127.0.0.1", bound[0].port) for _ in range(2)]
+        assert await ask(one) == await ask(two) == b"HTTP/1.1 200 OK\r\n"
+        three = await asyncio.open_connection("127.0.0.1", bound[0].port)
+        with pytest.raises(ConnectionError):
+            if await ask(three) == b"":
+                raise ConnectionResetError
+        one[1].close()
+        await one[1].wait_closed()
+        assert await get(bound[0]) == "hello", "there is room again"
+        for _, writer in (two, three):
+            writer.close()
+            await asyncio.wait({asyncio.ensure_future(writer.wait_closed())})
