@@ -4,13 +4,14 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import assert_never
 
 from agent.model import Paths, Provider
-from agent.providers import aws
+from agent.providers import aws, azure
 from agent.providers.aws import AwsProvider, AwsSettings
+from agent.providers.azure import AzureProvider, AzureSettings
 from agent.providers.generic import GenericProvider, GenericSettings
 from agent.toolbox import Toolbox
 from agent.variables import Variable, Variables
 
-ProviderSettings = GenericSettings | AwsSettings
+ProviderSettings = GenericSettings | AwsSettings | AzureSettings
 
 
 def build(settings: ProviderSettings, identity: str, toolbox: Toolbox) -> Provider:
@@ -20,6 +21,8 @@ def build(settings: ProviderSettings, identity: str, toolbox: Toolbox) -> Provid
             return GenericProvider(settings, identity, toolbox)
         case AwsSettings():
             return AwsProvider(settings, identity, toolbox)
+        case AzureSettings():
+            return AzureProvider(settings, identity, toolbox)
         case _:
             assert_never(settings)
 
@@ -31,6 +34,8 @@ def faults(settings: ProviderSettings) -> Iterator[tuple[str, str]]:
             return iter(())
         case AwsSettings():
             return aws.faults(settings)
+        case AzureSettings():
+            return azure.faults(settings)
         case _:
             assert_never(settings)
 
@@ -42,6 +47,8 @@ def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Vari
             return None
         case AwsSettings():
             return aws.environment(settings, identity, paths)
+        case AzureSettings():
+            return azure.environment(settings, identity, paths)
         case _:
             assert_never(settings)
 
@@ -49,7 +56,7 @@ def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Vari
 def served(settings: ProviderSettings, identity: str, base: str, authorization: str | Variable) -> Variables | None:
     """What makes this cloud's SDKs ask the endpoint at `base`; None where no SDK can."""
     match settings:
-        case GenericSettings():
+        case GenericSettings() | AzureSettings():
             return None
         case AwsSettings():
             return aws.served(settings, identity, base, authorization)
@@ -67,5 +74,18 @@ def trust(settings: ProviderSettings, *, issuer: str, subject: str, claims: Coll
             return ()
         case AwsSettings():
             return aws.trust_of(settings, issuer=issuer, subject=subject, claims=claims).lines()
+        case AzureSettings():
+            return azure.trust_of(settings, issuer=issuer, subject=subject).lines()
+        case _:
+            assert_never(settings)
+
+
+def variants(settings: ProviderSettings) -> Sequence[str]:
+    """What is kept fresh beside the identity's own credential, whether somebody asks for it or not."""
+    match settings:
+        case GenericSettings() | AwsSettings():
+            return ()
+        case AzureSettings():
+            return azure.variants(settings)
         case _:
             assert_never(settings)
