@@ -23,6 +23,8 @@ KEEPALIVE = 75.0
 """Seconds that an idle connection stays open."""
 CONNECTIONS = 4096
 """Open connections of one listener, at most."""
+BACKLOG = 1024
+"""Connections that may wait to be accepted: with aiohttp's 128 a herd at a pod's start waits the second that TCP takes to try again."""
 SHUTDOWN = 0.3
 """Seconds that open requests get when the listener closes; one listener closes after the other, and all of it has two seconds."""
 
@@ -74,10 +76,10 @@ class _TurnedAway(asyncio.Protocol):
 async def _open(runner: web.BaseRunner, address: Address, purpose: str, socket_mode: int) -> list[Address]:
     try:
         if address.path:
-            await web.SockSite(runner, _unix_socket(Path(address.path), socket_mode)).start()
+            await web.SockSite(runner, _unix_socket(Path(address.path), socket_mode), backlog=BACKLOG).start()
             return [address]
         before = len(runner.addresses)
-        await web.TCPSite(runner, address.host or None, address.port, reuse_address=True).start()
+        await web.TCPSite(runner, address.host or None, address.port, reuse_address=True, backlog=BACKLOG).start()
         return [Address(str(name[0]) if address.host else "", int(name[1])) for name in runner.addresses[before:]][
             : None if address.host else 1
         ]
