@@ -99,8 +99,12 @@ import socket, sys
 port, request = int(sys.argv[1]), sys.argv[2].encode()
 print("ready", flush=True)
 for _ in sys.stdin:  # each line: all at once
-    crowd = [socket.create_connection(("127.0.0.1", port)) for _ in range(200)]
+    crowd = [socket.socket() for _ in range(200)]
     for one in crowd:
+        one.setblocking(False)
+        one.connect_ex(("127.0.0.1", port))
+    for one in crowd:
+        one.setblocking(True)
         one.sendall(request)
     answers = []
     for one in crowd:
