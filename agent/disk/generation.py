@@ -40,12 +40,15 @@ class Found:
     """By name on disk; without the manifest."""
 
 
-def inspect(root: int, name: str, *, identity: str, digest: str, manifest: str) -> Found:
-    """Reads all of it. `manifest` is the file's name on disk. Raises Unusable; PermissionError where the agent may not read it."""
+def inspect(root: int, name: str, *, identity: str, digest: str, manifest: str, uid: int = -1) -> Found:
+    """Reads all of it. `manifest` is the file's name on disk, `uid` whose it has to be, by default this process's.
+
+    Raises Unusable; PermissionError where the agent may not read it.
+    """
     try:
         with _entered(root, name) as directory:
             owner = os.fstat(directory).st_uid
-            if owner != os.geteuid():
+            if owner != (os.geteuid() if uid == -1 else uid):
                 raise Unusable(f"its directory belongs to uid {owner}")
             contents = {file: _content(directory, file) for file in os.listdir(directory)}  # noqa: PTH208  # by descriptor
     except PermissionError:

@@ -62,8 +62,15 @@ def _generation(case: Case, sink: SinkSettings, root: int, name: str) -> Finding
     where, manifest_name = sink.directory, sink.names.get(NAME, NAME)
     digest = identity_digest(case.identity, case.config)
     try:
-        found = inspect(root, name, identity=case.name, digest=digest, manifest=manifest_name)
+        owner, me = os.stat(name, dir_fd=root).st_uid, os.geteuid()
+        found = inspect(root, name, identity=case.name, digest=digest, manifest=manifest_name, uid=owner if me == 0 else me)
+    except FileNotFoundError:
+        return broken(LINK, f"{where}: ..data points to nothing", "a running agent on this configuration replaces it within seconds")
     except Unusable as why:
+        if me not in {0, owner}:
+            return broken(
+                LINK, f"{where}: it is uid {owner}'s, and the doctor is uid {me}", "run the doctor as the agent's user, or as root"
+            )
         return broken(
             LINK, f"{where}: {why.reason}", "a running agent on this configuration replaces it within seconds: see whether one does"
         )

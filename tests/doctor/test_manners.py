@@ -115,6 +115,17 @@ async def test_keys_that_may_not_be_read_leave_the_delivered_token_to_look_at(st
         assert "the delivered token is looked at instead" in text
 
 
+async def test_root_may_look_at_what_another_user_keeps(stage: Scene):
+    async with stage.agent(stage.embedded()):
+        pass
+    other = os.geteuid() or 1234  # only root can give files away
+    for path in (Path("run"), *Path("run").rglob("*"), Path("issuer"), *Path("issuer").iterdir()):
+        os.chown(path, other, -1, follow_symlinks=False)
+    _, text = await stage.doctor()
+    assert "source   ok" in text
+    assert "sinks    ok" in text
+
+
 async def test_a_claim_cannot_steer_the_terminal(stage: Scene):
     stage.configure()
     stage.present(sub="x\x1b[2Jy\nz")
