@@ -1,6 +1,7 @@
 """Who may not ask, on the wire: with every trick, no answer but a 200 holds a byte of a credential."""
 
 import asyncio
+import select
 import socket
 import subprocess
 import sys
@@ -351,3 +352,15 @@ def test_a_peer_with_another_address_is_refused_on_a_listener_of_all_addresses()
 def test_the_names_are_those_of_the_clouds_and_of_this_machine() -> None:
     assert NAME not in HOSTS
     assert {"127.0.0.1", "localhost", "[::1]", "169.254.169.254", "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"} <= HOSTS
+
+
+async def test_a_herd_that_comes_while_the_agent_is_busy_is_not_sent_away_for_a_second(one: Endpoint) -> None:
+    """Nothing here yields to the loop, so nobody accepts: beyond the backlog TCP would try again after 1 s."""
+    crowd = [socket.socket() for _ in range(400)]
+    for each in crowd:
+        each.setblocking(False)
+        each.connect_ex(("127.0.0.1", one.port))
+    connected = select.select([], crowd, [], 0)[1]
+    for each in crowd:
+        each.close()
+    assert len(connected) == 400
