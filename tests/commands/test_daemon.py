@@ -1,0 +1,48 @@
+"""How `run` ends when it does not end well: by exit status, and without a word that may hold a secret."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import asyncio, sys
+import agent.app
+from agent.cli import main
+from agent.errors import ConfigError
+async def broken(*arguments):
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fails(), name="inner")
+        await asyncio.sleep(60)
+async def fails():
+    raise ERROR
+agent.app.serve = agent.app.once = broken
+ERROR = eval(sys.argv[1])
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def run(tmp_path: Path, error: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "config.yaml").write_text("identities: []\n")
+    command = [sys.executable, "-c", PROGRAM, error, *arguments, "-c", str(tmp_path / "config.yaml")]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+
+
+@pytest.mark.parametrize("command", ["run", "once"])
+def test_a_bug_ends_it_with_1_and_says_where_but_not_what(tmp_path: Path, command: str) -> None:
+    done = run(tmp_path, "KeyError('CANARY')", command)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "CANARY" not in done.stderr
+    assert "Traceback" not in done.stderr
+    died = json.loads(done.stderr.splitlines()[-1])
+    assert (died["event"], died["error"]) == ("agent.died", "KeyError")
+    assert died["frames"][-1].endswith(" fails")
+
+
+@pytest.mark.parametrize("command", ["run", "once"])
+def test_what_cannot_be_opened_ends_it_with_2_and_the_remedy(tmp_path: Path, command: str) -> None:
+    done = run(tmp_path, "ConfigError('cannot listen on x', remedy='free it')", command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "cannot listen on x (free it)\n"

@@ -1,0 +1,79 @@
+"""What a person reads of `status`."""
+
+from typing import Any
+
+import pytest
+
+from agent.commands.table import length, render
+
+NOW = "2026-01-01T00:00:00.000000Z"
+
+
+def identity(name: str, **more: Any) -> dict[str, Any]:
+    token = {"expiresAt": "2026-01-01T00:30:00.000000Z", "ageSeconds": 1800.0, "expiresInSeconds": 1800.0}
+    return {
+        "name": name,
+        "state": "fresh",
+        "token": token,
+        "credential": {},
+        "nextRefresh": "2026-01-01T00:18:00.000000Z",
+        "sinks": [{"name": "files:/a", "state": "fresh", "failure": None}],
+        "served": [],
+        "failure": None,
+        "note": "",
+        **more,
+    }
+
+
+def test_each_identity_is_a_row_and_what_is_wrong_stands_below_with_what_to_do() -> None:
+    failure = {"result": "rejected", "message": "late: no", "remedy": "do this", "at": "2026-01-01T00:00:00.5Z", "count": 3}
+    late = identity(
+        "late",
+        state="missing",
+        token={},
+        nextRefresh=None,
+        failure=failure,
+        sinks=[{"name": "files:/b", "state": "missing", "failure": failure | {"count": 1, "remedy": ""}}],
+        served=["container"],
+        note="short",
+    )
+    due = identity("due", nextRefresh=NOW, sinks=[])
+    assert render({"now": NOW, "identities": [identity("good"), due, late]}).splitlines() == [
+        "IDENTITY  STATE    AGE     EXPIRES IN  NEXT REFRESH  SINKS             SERVED",
+        "good      fresh    30m00s  30m00s      in 18m00s     files:/a ok       -",
+        "due       fresh    30m00s  30m00s      now           -                 -",
+        "late      missing  -       -           -             files:/b missing  container",
+        "",
+        "late: refresh rejected, 3 times in a row, last at 2026-01-01T00:00:00Z",
+        "  late: no",
+        "  → do this",
+        "",
+        "late: files:/b rejected, once, last at 2026-01-01T00:00:00Z",
+        "  late: no",
+        "",
+        "late: short",
+    ]
+
+
+def test_the_credential_counts_where_it_goes_first_and_what_is_over_says_so() -> None:
+    credential = {"expiresAt": "2025-12-31T23:00:00.000000Z", "ageSeconds": 7200.0, "expiresInSeconds": -3600.0}
+    row = render({"now": NOW, "identities": [identity("one", credential=credential)]}).splitlines()[1]
+    assert row.split()[2:4] == ["2h00m", "expired"]
+
+
+def test_colour_is_put_around_the_state_only_and_widths_stay() -> None:
+    found = {"now": NOW, "identities": [identity("one"), identity("two", state="stale")]}
+    plain, coloured = render(found).splitlines(), render(found, colour=True).splitlines()
+    assert coloured[1] == plain[1].replace("fresh", "\x1b[32mfresh\x1b[0m")
+    assert "\x1b[33mstale\x1b[0m" in coloured[2] or "\x1b[33mstale \x1b[0m" in coloured[2]
+
+
+def test_none_at_all_is_said() -> None:
+    assert render({"now": NOW, "identities": []}).endswith("no identities are configured")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(-1, "0s"), (59.9, "59s"), (60, "1m00s"), (247, "4m07s"), (4320, "1h12m"), (273600, "3d4h")]
+)
+def test_lengths_show_their_two_largest_units(seconds: float, shown: str) -> None:
+    assert length(seconds) == shown
