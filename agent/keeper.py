@@ -15,7 +15,7 @@ from agent.adoption import adopt
 from agent.clock import Clock, wait_until
 from agent.errors import Defect, RefreshError, Rejected, Unavailable, frames
 from agent.gate import Gate
-from agent.model import Credential, Grant, IdentityToken, Key, Provider, Sink, Source
+from agent.model import Credential, Grant, IdentityToken, Key, Prepares, Provider, Sink, Source
 from agent.plan import Plan, note_on
 from agent.record import Profile, Record
 from agent.schedule import Backoff
@@ -187,6 +187,8 @@ class Keeper:
         async with self._fetching:
             if self._token is not before:
                 return self._token  # fetched while this one waited
+            if isinstance(self._provider, Prepares):
+                await self._provider.prepare()
             token = await self._source.fetch(self._provider.audiences)
             if token and token.expires_at <= self._clock.now():
                 raise self._dead("token", self._profile.source)

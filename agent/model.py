@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Any, Never, Protocol
+from typing import Any, Never, Protocol, runtime_checkable
 
 
 class Secret:
@@ -169,6 +169,14 @@ class Provider(Protocol):
 
     def restore(self, legacy: Legacy) -> Credential | None:
         """The credential that these files hold, or None where they do not hold one. No network."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A provider that has to learn something where it runs before it can say whom the token is for."""
+
+    async def prepare(self) -> None:
+        """Learns it, if it has not yet. Raises NotReady, Unavailable or Rejected."""
 
 
 class Sink(Protocol):

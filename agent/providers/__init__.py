@@ -4,14 +4,15 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import assert_never
 
 from agent.model import Paths, Provider
-from agent.providers import aws, azure
+from agent.providers import aws, azure, gcp
 from agent.providers.aws import AwsProvider, AwsSettings
 from agent.providers.azure import AzureProvider, AzureSettings
+from agent.providers.gcp import GcpProvider, GcpSettings
 from agent.providers.generic import GenericProvider, GenericSettings
 from agent.toolbox import Toolbox
 from agent.variables import Variable, Variables
 
-ProviderSettings = GenericSettings | AwsSettings | AzureSettings
+ProviderSettings = GenericSettings | AwsSettings | AzureSettings | GcpSettings
 
 
 def build(settings: ProviderSettings, identity: str, toolbox: Toolbox) -> Provider:
@@ -23,6 +24,8 @@ def build(settings: ProviderSettings, identity: str, toolbox: Toolbox) -> Provid
             return AwsProvider(settings, identity, toolbox)
         case AzureSettings():
             return AzureProvider(settings, identity, toolbox)
+        case GcpSettings():
+            return GcpProvider(settings, identity, toolbox)
         case _:
             assert_never(settings)
 
@@ -36,6 +39,8 @@ def faults(settings: ProviderSettings) -> Iterator[tuple[str, str]]:
             return aws.faults(settings)
         case AzureSettings():
             return azure.faults(settings)
+        case GcpSettings():
+            return gcp.faults(settings)
         case _:
             assert_never(settings)
 
@@ -49,6 +54,8 @@ def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Vari
             return aws.environment(settings, identity, paths)
         case AzureSettings():
             return azure.environment(settings, identity, paths)
+        case GcpSettings():
+            return gcp.environment(settings, identity, paths)
         case _:
             assert_never(settings)
 
@@ -56,7 +63,7 @@ def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Vari
 def served(settings: ProviderSettings, identity: str, base: str, authorization: str | Variable) -> Variables | None:
     """What makes this cloud's SDKs ask the endpoint at `base`; None where no SDK can."""
     match settings:
-        case GenericSettings() | AzureSettings():
+        case GenericSettings() | AzureSettings() | GcpSettings():
             return None
         case AwsSettings():
             return aws.served(settings, identity, base, authorization)
@@ -76,6 +83,8 @@ def trust(settings: ProviderSettings, *, issuer: str, subject: str, claims: Coll
             return aws.trust_of(settings, issuer=issuer, subject=subject, claims=claims).lines()
         case AzureSettings():
             return azure.trust_of(settings, issuer=issuer, subject=subject).lines()
+        case GcpSettings():
+            return gcp.trust_of(settings, issuer=issuer, subject=subject).lines()
         case _:
             assert_never(settings)
 
@@ -83,7 +92,7 @@ def trust(settings: ProviderSettings, *, issuer: str, subject: str, claims: Coll
 def variants(settings: ProviderSettings) -> Sequence[str]:
     """What is kept fresh beside the identity's own credential, whether somebody asks for it or not."""
     match settings:
-        case GenericSettings() | AwsSettings():
+        case GenericSettings() | AwsSettings() | GcpSettings():
             return ()
         case AzureSettings():
             return azure.variants(settings)

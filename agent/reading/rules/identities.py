@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from agent.config import Config
 from agent.providers.aws import AwsSettings
+from agent.providers.gcp import GcpSettings
 from agent.reading.fault import Finding
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -42,7 +43,7 @@ def audiences(config: Config) -> Iterator[Finding]:
     """A token has to be for somebody, and its `aud` is compared byte for byte."""
     for index, identity in enumerate(config.identities):
         place = ("identities", index, "provider", "audiences")
-        if not identity.provider.audiences:
+        if not identity.provider.audiences and not isinstance(identity.provider, GcpSettings):  # whose follows from the pool
             yield Finding(place=place, message="empty: name at least one audience that the token is for")
         for position, audience in enumerate(identity.provider.audiences):
             if not audience or not audience.isascii() or not audience.isprintable():

@@ -1,0 +1,64 @@
+"""Which GKE cluster this is, as its metadata server says.
+
+Asked when the first token is wanted, not at start: right after a pod's start that server is not there yet.
+
+https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity#metadata_server
+"""
+
+import re
+from dataclasses import dataclass
+
+from agent.errors import NotReady, RefreshError, Rejected
+from agent.wire import Wire
+
+SERVER = "http://169.254.169.254"
+"""By address, for the name needs a resolver; never over a proxy, for it is on the node."""
+FLAVOR = {"Metadata-Flavor": "Google"}
+"""Sent by who knows whom it asks, and in each answer."""
+PLACES = ("project/project-id", "instance/attributes/cluster-location", "instance/attributes/cluster-name")
+VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The three names of a cluster."""
+
+    project: str
+    location: str
+    name: str
+
+    @property
+    def pool(self) -> str:
+        """The workload identity pool of all clusters of the project; also the audience of a token for it."""
+        return f"{self.project}.svc.id.goog"
+
+    @property
+    def audience(self) -> str:
+        """The cluster as the security token service names it."""
+        place = f"projects/{self.project}/locations/{self.location}/clusters/{self.name}"
+        return f"identitynamespace:{self.pool}:https://container.googleapis.com/v1/{place}"
+
+
+async def read(wire: Wire, server: str, whose: str) -> Cluster:
+    """Asks for all three. Raises NotReady, Unavailable or Rejected."""
+    return Cluster(*[await _value(wire, server, place, whose) for place in PLACES])
+
+
+async def _value(wire: Wire, server: str, place: str, whose: str) -> str:
+    answer = await wire.send("GET", f"{server}/computeMetadata/v1/{place}", headers=FLAVOR)
+    failure: RefreshError
+    if answer.status >= 500 or answer.status in {408, 429}:
+        failure = NotReady(
+            f"{whose}: GKE's metadata server answered {answer.status}", remedy="it takes a few seconds after the pod's start"
+        )
+    elif answer.status != 200 or answer.headers.get("Metadata-Flavor") != "Google":
+        failure = Rejected(
+            f"{whose}: {server} answered {answer.status} to {place}, and not as GKE's metadata server would",
+            remedy="provider.gke is for pods in GKE with Workload Identity; elsewhere set provider.workloadIdentityProvider",
+        )
+    else:
+        text = answer.body.decode("ascii", "replace").strip()
+        if VALUE.fullmatch(text):
+            return text
+        failure = NotReady(f"{whose}: GKE's metadata server has no usable {place}", remedy="check that the node pool has Workload Identity")
+    raise failure
