@@ -33,7 +33,14 @@ HEADINGS = {
     "ChainedRole": "provider aws: chain[]",
 }
 """What a block is called by who writes it; kinds of source, provider and sink are named by their role and tag."""
-PATTERNS = {"a number and a unit": "duration", "a quoted octal": "mode", "an http": "URL", "host:port": "address"}
+PLURALS = {"block": "blocks", "text": "texts", "address": "addresses"}
+PATTERNS = {
+    "a number and a unit": "duration",
+    "a quoted octal": "mode",
+    "an http": "URL",
+    "host:port": "address",
+    "public,": "`public`, `usgovernment`, `china` or URL",
+}
 """How a scalar is named here, by the beginning of its description."""
 
 
@@ -93,7 +100,8 @@ def what(value: dict[str, Any]) -> str:
     if "oneOf" in value:
         return "block with `type:` " + " or ".join(f"`{tag}`" for tag, _ in _tags(value))
     if value.get("type") == "array":
-        return "list of " + {"block": "blocks", "text": "texts", "address": "addresses"}.get(what(value["items"]), what(value["items"]))
+        word = what(value["items"])
+        return f"list of {PLURALS.get(word, word.replace('block with', 'blocks with', 1))}"
     if value.get("type") == "object":
         return "mapping"
     for beginning, word in PATTERNS.items():

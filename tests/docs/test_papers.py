@@ -66,6 +66,13 @@ def test_every_page_of_the_documents_can_be_reached_from_the_readme():
     assert {names(page) for page in (ROOT / "docs").glob("*.md")} <= linked
 
 
+def test_every_module_that_the_page_on_architecture_names_is_there():
+    table = re.search(r"^\| part .*?\n\n", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+    named = re.findall(r"`([a-z_/]+)`", table)
+    assert len(named) > 20
+    assert [name for name in named if not ((ROOT / "agent" / name).is_dir() or (ROOT / "agent" / f"{name}.py").is_file())] == []
+
+
 def test_every_alert_names_a_section_of_the_page_on_operations():
     rules = yaml.safe_load((ROOT / "docs" / "alerts.yaml").read_text())["groups"][0]["rules"]
     for rule in rules:
