@@ -1,5 +1,6 @@
 """The metadata endpoint, asked as an SDK asks it: with the authorization that the workload would read."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from agent.disk.retained import LONGEST
 from agent.doctor.case import PATIENCE, Case, broken, ok, skipped, warning
 from agent.doctor.report import Finding, Verdict
 from agent.model import Secret
+from agent.offload import in_thread
 from agent.reading.rules.identities import authorization
 
 LINK = "endpoint"
@@ -35,10 +37,13 @@ async def look(case: Case, *, refused: bool) -> list[Finding]:
     if not case.base:
         return [broken(LINK, "it listens on no TCP address, and SDKs use no socket files", "add one to metadata.listen")]
     variables = providers.served(identity.provider, case.name, case.base, "")
-    if variables is None:
-        return [Finding(LINK, Verdict.UNUSED, "no SDK asks for this provider's credentials")]
+    if variables is None or URI not in variables.values:
+        return [Finding(LINK, Verdict.UNUSED, f"served as {', '.join(identity.serve.dialects)}, which is not looked at here")]
     try:
-        presented = _authorization(case)
+        async with asyncio.timeout(PATIENCE):
+            presented = await in_thread(f"look {case.name}", lambda: _authorization(case))
+    except TimeoutError:
+        findings = [broken(LINK, f"the authorization's disk did not answer within {PATIENCE:.0f} s", "look at the volume")]
     except _Unknown as why:
         findings = [skipped(LINK, "the agent") if case.view.status is None else broken(LINK, why.reason, why.remedy)]
     else:

@@ -48,7 +48,7 @@ async def look(case: Case) -> list[Finding]:
 
 async def _verify(case: Case, url: str) -> tuple[str, str]:
     """Where the keys are, and which one signed the token. Raises _Unusable."""
-    if not url.startswith(("https://", "http://")) or not urlsplit(url).hostname:
+    if not _is_url(url):
         raise _Unusable(f"the token's iss {url!r} is no URL that anybody could ask", "give the identity a source with an OIDC issuer")
     place = url.rstrip("/") + DISCOVERY
     document = await _fetch(case, place)
@@ -56,7 +56,7 @@ async def _verify(case: Case, url: str) -> tuple[str, str]:
         reason = f"the document at {place} is that of {document.get('issuer')!r}, the token's iss is {url!r}"
         raise _Unusable(reason, "both have to be the same to the letter, a last slash too: set issuer.url, or mend what is hosted")
     keys_url = document.get("jwks_uri")
-    if not isinstance(keys_url, str) or not keys_url.startswith(("https://", "http://")):
+    if not isinstance(keys_url, str) or not _is_url(keys_url):
         raise _Unusable(f"the document at {place} names no jwks_uri", "wi-agent issuer export DIR writes both documents")
     kids, kid = _kids(await _fetch(case, keys_url)), _kid(case)
     if kid not in kids:
@@ -145,6 +145,14 @@ def _doubts(url: str, keys_url: str) -> list[str]:
     if private := sorted(host for host in hosts if _is_private(host)):
         doubts.append(f"the cloud has to reach {', '.join(private)} over the Internet")
     return doubts
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"https", "http"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _is_private(host: str) -> bool:

@@ -1,15 +1,17 @@
 """The first links: the agent that should run, the source, and the token that came from it."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agent import providers, sources
 from agent.claims import read_token
-from agent.doctor.case import Case, broken, ok, tag, warning
+from agent.doctor.case import PATIENCE, Case, broken, ok, tag, warning
 from agent.doctor.report import Finding
 from agent.errors import ConfigError, RefreshError
 from agent.model import IdentityToken
+from agent.offload import in_thread
 
 AHEAD = 5.0
 """Seconds by which a token may come from the future before the clocks are to blame."""
@@ -41,7 +43,7 @@ async def source(case: Case, keys: ConfigError | None) -> list[Finding]:
     settings = case.identity.source
     kind = tag(settings)
     if case.embedded and keys:
-        case.token = delivered(case)
+        case.token = await delivered(case)
         if case.token is None:
             return [broken("source", keys.message, keys.remedy)]
         return [warning("source", f"{keys.message}; the delivered token is looked at instead", keys.remedy)]
@@ -78,8 +80,16 @@ def token(case: Case) -> list[Finding]:
     return [ok("token", text)]
 
 
-def delivered(case: Case) -> IdentityToken | None:
+async def delivered(case: Case) -> IdentityToken | None:
     """What lies in a sink, where the source gives nothing: the issuer's keys may not be for this user's eyes."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await in_thread(f"look {case.name}", lambda: _read(case))
+    except TimeoutError:
+        return None  # the sinks' own line says so
+
+
+def _read(case: Case) -> IdentityToken | None:
     for sink in case.identity.sinks:
         path = Path(sink.directory) / sink.names.get("token", "token")
         try:

@@ -57,7 +57,11 @@ def render(sheets: Sequence[Sheet]) -> str:
             if finding.remedy:
                 lines.append(f"  {'':<{LINK}}→ {_plain(finding.remedy)}")
         if sheet.trust:
-            lines += ["", f"# what AWS needs in order to trust {sheet.identity}", *sheet.trust]  # not indented: it is there to be pasted
+            lines += [
+                "",
+                f"# what the cloud needs in order to trust {sheet.identity}",
+                *sheet.trust,
+            ]  # not indented: it is there to be pasted
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) or "no identities are configured"
 

@@ -1,6 +1,7 @@
 """The walk: each identity's links in their order, and which of them need another."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from random import SystemRandom
@@ -67,7 +68,7 @@ async def _walk(case: Case, keys: ConfigError | None) -> Sheet:
     refused = unusable or any(finding.verdict is Verdict.BROKEN for finding in tried)
     sheet.findings += await _look("sinks", lambda: places.look(case, refused=refused))
     sheet.findings += await _look("endpoint", lambda: endpoint.look(case, refused=refused))
-    sheet.trust = _trust(case)
+    sheet.trust = await _trust(case)
     return sheet
 
 
@@ -84,10 +85,15 @@ async def _look(link: str, call: Callable[[], Awaitable[list[Finding]]]) -> list
         return [broken(link, f"the doctor itself failed: {type(error).__name__} at {where}", "report this as a bug")]
 
 
-def _trust(case: Case) -> Sequence[str]:
-    """What to create on the cloud's side; without a token as far as the configuration knows."""
-    token = case.token or origin.delivered(case)
+async def _trust(case: Case) -> Sequence[str]:
+    """What to create on the cloud's side; without a token as far as the configuration knows.
+
+    Nothing where issuer or subject hold what could end a word, a line or a comment of the shell: they come from a token.
+    """
+    token = case.token or await origin.delivered(case)
     subject = token.subject if token else str(getattr(case.identity.source, "subject", ""))
     url = token.issuer if token else case.config.issuer.url.text if case.embedded and case.config.issuer else ""
     claims = getattr(case.identity.source, "claims", {})
-    return providers.trust(case.identity.provider, issuer=url, subject=subject, claims=claims) if url and subject else ()
+    if not re.fullmatch(r"[!-~]+", url) or not subject or not subject.isprintable():
+        return ()
+    return providers.trust(case.identity.provider, issuer=url, subject=subject, claims=claims)

@@ -97,7 +97,7 @@ async def test_the_provider_without_a_cloud_has_nothing_to_trust_and_nothing_to_
         assert code == 0
         assert "issuer   ok" in text
         assert "exchange -" in text
-        assert "AWS needs" not in text
+        assert "the cloud needs" not in text
 
 
 async def test_where_the_workload_mounts_the_files_is_said(stage: Scene):
@@ -132,6 +132,14 @@ async def test_a_claim_cannot_steer_the_terminal(stage: Scene):
     _, text = await stage.doctor()
     assert "sub x[2Jyz," in text
     assert "\x1b" not in text
+
+
+async def test_an_issuer_that_would_become_a_command_gets_no_commands(stage: Scene):
+    stage.configure()
+    stage.present(iss="https://issuer.example/\nid")
+    _, text = await stage.doctor()
+    assert "what the cloud needs" not in text
+    assert "\nid" not in text
 
 
 async def test_a_bug_in_one_link_is_a_line_without_its_message():

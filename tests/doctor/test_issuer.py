@@ -1,0 +1,78 @@
+"""The issuer's link, beyond what the golden files show: whatever answers there is told apart from an issuer."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.doctor.scene import Scene
+from tests.servers.site import Site
+from tests.servers.tls import certificate
+
+
+async def look(stage: Scene) -> tuple[str, str]:
+    """The verdict and the whole line of the issuer's link, where no agent runs."""
+    stage.configure()
+    _, text = await stage.doctor()
+    (line,) = [line for line in text.splitlines() if line.startswith("  issuer ")]
+    return line.split()[1], line
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"<html>sign in</html>", "no JSON object"),
+        (b"[]", "no JSON object"),
+        (b"[" * 100_000, "no JSON object"),
+        (b"{" + b" " * (2 << 20), "no JSON object"),
+        (b"{}", "is that of None"),
+        (b'{"issuer": "ISSUER"}', "names no jwks_uri"),
+        (b'{"issuer": "ISSUER", "jwks_uri": "file:///etc/passwd"}', "names no jwks_uri"),
+        (b'{"issuer": "ISSUER", "jwks_uri": "ISSUER/none"}', "answers 404"),
+        (b'{"issuer": "ISSUER", "jwks_uri": "ISSUER/strange"}', "has the keys none, and not one"),
+    ],
+)
+async def test_a_document_that_is_none_is_told_apart(stage: Scene, body: bytes, said: str):
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/strange":
+            return web.json_response({"keys": 3})
+        if request.path == "/none":
+            return web.Response(status=404)
+        return web.Response(body=body.replace(b"ISSUER", stage.cloud.issuer.url.encode()))
+
+    stage.cloud.issuer.answer = answer
+    verdict, line = await look(stage)
+    assert verdict == "broken"
+    assert said in line
+
+
+@pytest.mark.parametrize("iss", ["kubernetes/serviceaccount", "https://", "ftp://issuer.example", "http://[::1"])
+async def test_an_issuer_that_is_no_url_is_told_apart(stage: Scene, iss: str):
+    stage.present(iss=iss)
+    verdict, line = await look(stage)
+    assert verdict == "broken"
+    assert "is no URL that anybody could ask" in line
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_said(stage: Scene, tmp_path: Path):
+    context, _ = certificate(tmp_path, "127.0.0.1")
+    async with Site(context) as site:
+        stage.present(iss=site.url)
+        verdict, line = await look(stage)
+    assert verdict == "broken"
+    assert "the certificate: self-signed certificate" in line
+
+
+async def test_an_issuer_that_does_not_answer_is_not_waited_for(stage: Scene, monkeypatch: pytest.MonkeyPatch):
+    async def answer(_: web.BaseRequest) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr("agent.doctor.issuer.PATIENCE", 0.2)
+    async with Site() as site:
+        site.answer = answer
+        stage.present(iss=site.url)
+        verdict, line = await look(stage)
+    assert verdict == "broken"
+    assert "did not answer within" in line
