@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import assert_never
 
 from agent.model import Paths, Provider
-from agent.providers import aws, azure, gcp
+from agent.providers import alibaba, aws, azure, gcp
+from agent.providers.alibaba import AlibabaProvider, AlibabaSettings
 from agent.providers.aws import AwsProvider, AwsSettings
 from agent.providers.azure import AzureProvider, AzureSettings
 from agent.providers.gcp import GcpProvider, GcpSettings
@@ -12,7 +13,7 @@ from agent.providers.generic import GenericProvider, GenericSettings
 from agent.toolbox import Toolbox
 from agent.variables import Variable, Variables
 
-ProviderSettings = GenericSettings | AwsSettings | AzureSettings | GcpSettings
+ProviderSettings = GenericSettings | AwsSettings | AzureSettings | GcpSettings | AlibabaSettings
 
 
 def build(settings: ProviderSettings, identity: str, toolbox: Toolbox) -> Provider:
@@ -26,6 +27,8 @@ def build(settings: ProviderSettings, identity: str, toolbox: Toolbox) -> Provid
             return AzureProvider(settings, identity, toolbox)
         case GcpSettings():
             return GcpProvider(settings, identity, toolbox)
+        case AlibabaSettings():
+            return AlibabaProvider(settings, identity, toolbox)
         case _:
             assert_never(settings)
 
@@ -41,6 +44,8 @@ def faults(settings: ProviderSettings) -> Iterator[tuple[str, str]]:
             return azure.faults(settings)
         case GcpSettings():
             return gcp.faults(settings)
+        case AlibabaSettings():
+            return alibaba.faults(settings)
         case _:
             assert_never(settings)
 
@@ -56,6 +61,8 @@ def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Vari
             return azure.environment(settings, identity, paths)
         case GcpSettings():
             return gcp.environment(settings, identity, paths)
+        case AlibabaSettings():
+            return alibaba.environment(settings, identity, paths)
         case _:
             assert_never(settings)
 
@@ -63,7 +70,7 @@ def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Vari
 def served(settings: ProviderSettings, identity: str, base: str, authorization: str | Variable) -> Variables | None:
     """What makes this cloud's SDKs ask the endpoint at `base`; None where no SDK can."""
     match settings:
-        case GenericSettings() | AzureSettings() | GcpSettings():
+        case GenericSettings() | AzureSettings() | GcpSettings() | AlibabaSettings():
             return None
         case AwsSettings():
             return aws.served(settings, identity, base, authorization)
@@ -85,6 +92,8 @@ def trust(settings: ProviderSettings, *, issuer: str, subject: str, claims: Coll
             return azure.trust_of(settings, issuer=issuer, subject=subject).lines()
         case GcpSettings():
             return gcp.trust_of(settings, issuer=issuer, subject=subject).lines()
+        case AlibabaSettings():
+            return alibaba.trust_of(settings, issuer=issuer, subject=subject).lines()
         case _:
             assert_never(settings)
 
@@ -92,7 +101,7 @@ def trust(settings: ProviderSettings, *, issuer: str, subject: str, claims: Coll
 def variants(settings: ProviderSettings) -> Sequence[str]:
     """What is kept fresh beside the identity's own credential, whether somebody asks for it or not."""
     match settings:
-        case GenericSettings() | AwsSettings() | GcpSettings():
+        case GenericSettings() | AwsSettings() | GcpSettings() | AlibabaSettings():
             return ()
         case AzureSettings():
             return azure.variants(settings)

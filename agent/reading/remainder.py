@@ -26,8 +26,13 @@ STAND_INS: Mapping[str, Any] = MappingProxyType(
         "provider": {"type": "generic", "audiences": ["x"]},
         "subject": "x",
         "path": "x",
+        "serviceAccount": {"namespace": "x", "name": "x"},
+        "namespace": "x",
+        "kind": "Pod",
         "audiences": ["x"],
         "roleArn": "arn:aws:iam::000000000000:role/x",
+        "alibaba.roleArn": "acs:ram::00000:role/x",
+        "oidcProviderArn": "acs:ram::00000:oidc-provider/x",
         "region": "eu-west-1",
         "tenantId": "00000000-0000-0000-0000-000000000000",
         "clientId": "00000000-0000-0000-0000-000000000000",
@@ -37,7 +42,7 @@ STAND_INS: Mapping[str, Any] = MappingProxyType(
         "state": "x",
     }
 )
-"""By key: what takes the place of a required setting, so that the rules see all that is around it. They conclude nothing from it."""
+"""By key, or by type and key: what takes the place of a required setting, so that the rules see all that is around it. They conclude nothing from it."""
 
 
 class Remainder:
@@ -54,7 +59,7 @@ class Remainder:
         for place in broken:
             key = str(place[-1])
             if key in STAND_INS:
-                self._stand_ins.setdefault(place[:-1], {})[key] = STAND_INS[key]
+                self._stand_ins.setdefault(place[:-1], {})[key] = self._stand_in(place[:-1], key)
 
     def convert(self) -> Config | None:
         """The configuration that is left; None where nothing can be saved."""
@@ -82,6 +87,14 @@ class Remainder:
             other=self._original(finding.other) if finding.other else None,
             rests_on=tuple(self._original(place) for place in finding.rests_on),
         )
+
+    def _stand_in(self, block: Place, key: str) -> Any:
+        """Where the same key is of another form in a block of some type, the one of that form."""
+        data = self._data
+        for step in block:
+            data = data[step]
+        kind = data.get("type") if isinstance(data, dict) else None
+        return STAND_INS.get(f"{kind}.{key}", STAND_INS[key])
 
     def _without(self, data: Any, place: Place) -> Any:
         if isinstance(data, dict):

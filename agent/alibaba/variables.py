@@ -1,0 +1,53 @@
+"""The variables and the file that make Alibaba's SDKs use an identity from its files.
+
+Order of their chain: static keys, OIDC token file, the command line's profile, the INI profile, ECS metadata, credentials
+URI. What would win over the token file is cleared; what would be taken when STS fails once is switched off, because the
+SDKs stay with whatever answered first.
+https://www.alibabacloud.com/help/en/sdk/developer-reference/v2-manage-python-access-credentials
+"""
+
+import re
+
+from agent.model import Paths
+from agent.variables import Variables
+
+STATIC = ("ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET", "ALIBABA_CLOUD_SECURITY_TOKEN", "ALIBABA_CLOUD_PROFILE")
+ENDPOINT = ("ALIBABA_CLOUD_CREDENTIALS_URI", "ALIBABA_CLOUD_ECS_METADATA")
+WRITABLE = re.compile(r"[^#%;\s]+")
+"""A value that each SDK reads alike in an INI file: the Python SDK cuts it at `#` and takes `%` for the start of a reference."""
+
+
+def ini(paths: Paths, *, role: str, provider: str, session: str) -> str | None:
+    """A profile of `~/.alibabacloud/credentials.ini`; None where the token file's path cannot be said in one."""
+    path = paths.path("token")
+    if not WRITABLE.fullmatch(path):
+        return None
+    return (
+        "[default]\n"
+        "type = oidc_role_arn\n"
+        f"role_arn = {role}\n"
+        f"oidc_provider_arn = {provider}\n"
+        f"oidc_token_file_path = {path}\n"
+        f"role_session_name = {session}\n"
+    )
+
+
+def token_file(paths: Paths, *, role: str, provider: str, session: str, region: str, vpc: bool) -> Variables:
+    """The SDK reads the token file and does the exchange itself."""
+    where = {"ALIBABA_CLOUD_STS_REGION": region} if region else {}
+    network = {"ALIBABA_CLOUD_VPC_ENDPOINT_ENABLED": "true"} if vpc else {}
+    profile = {"ALIBABA_CLOUD_CREDENTIALS_FILE": paths.path("credentialsFile")} if WRITABLE.fullmatch(paths.path("token")) else {}
+    chosen = {**where, **network, **profile}
+    optional = ("ALIBABA_CLOUD_STS_REGION", "ALIBABA_CLOUD_VPC_ENDPOINT_ENABLED", "ALIBABA_CLOUD_CREDENTIALS_FILE")
+    return Variables(
+        values={
+            "ALIBABA_CLOUD_ROLE_ARN": role,
+            "ALIBABA_CLOUD_OIDC_PROVIDER_ARN": provider,
+            "ALIBABA_CLOUD_OIDC_TOKEN_FILE": paths.path("token"),
+            "ALIBABA_CLOUD_ROLE_SESSION_NAME": session,
+            **chosen,
+            "ALIBABA_CLOUD_ECS_METADATA_DISABLED": "true",
+            "ALIBABA_CLOUD_CLI_PROFILE_DISABLED": "true",
+        },
+        unset=(*STATIC, *ENDPOINT, *(name for name in optional if name not in chosen)),
+    )
