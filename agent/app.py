@@ -17,6 +17,7 @@ from agent.aws.clients import AwsClients
 from agent.clock import Clock, WallClock
 from agent.config import Config
 from agent.fleet import Fleet
+from agent.kube.clients import KubeClients
 from agent.model import Key
 from agent.reload import Reloader
 from agent.session import Session
@@ -51,7 +52,7 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
 
     _on_signals({signal.SIGTERM: stopping, signal.SIGINT: stopping})
     try:
-        async with _parts(config, clock) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        async with _parts(config, clock, environ) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             fleet = Fleet(parts.store, parts.toolbox, group, environ)
             stack.push_async_callback(fleet.close)
             await fleet.apply(config)
@@ -76,7 +77,7 @@ async def once(config: Config, environ: Mapping[str, str], limit: float) -> list
     clock = WallClock()
     undelivered: list[str] = []
     try:
-        async with _parts(config, clock) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        async with _parts(config, clock, environ) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             fleet = Fleet(parts.store, parts.toolbox, group, environ)
             stack.push_async_callback(fleet.close)
             await fleet.apply(config)
@@ -93,7 +94,7 @@ async def once(config: Config, environ: Mapping[str, str], limit: float) -> list
 
 
 @asynccontextmanager
-async def _parts(config: Config, clock: Clock) -> AsyncIterator[Parts]:
+async def _parts(config: Config, clock: Clock, environ: Mapping[str, str]) -> AsyncIterator[Parts]:
     async with AsyncExitStack() as stack:
         tally = Tally()
         session = await stack.enter_async_context(Session())
@@ -104,7 +105,8 @@ async def _parts(config: Config, clock: Clock) -> AsyncIterator[Parts]:
             keyring = await stack.enter_async_context(keyring_of(config.issuer, clock))
             issuer = Issuer(url=config.issuer.url.text, keyring=keyring)
         clients = await stack.enter_async_context(AwsClients(session.get))
-        toolbox = Toolbox(clock=clock, random=SystemRandom(), tally=tally, http=session.get, issuer=issuer, aws=clients)
+        kube = await stack.enter_async_context(KubeClients(clock, environ))
+        toolbox = Toolbox(clock=clock, random=SystemRandom(), tally=tally, http=session.get, issuer=issuer, aws=clients, kube=kube)
         yield Parts(store=Store(), toolbox=toolbox, tally=tally)
 
 

@@ -23,6 +23,7 @@ from agent.model import Key, Secret, Sink
 from agent.reading.rules.identities import authorization
 from agent.record import Profile
 from agent.schedule import Backoff, Policy
+from agent.sources.kubernetes import KubernetesSettings
 from agent.store import Store
 from agent.toolbox import Toolbox
 
@@ -192,6 +193,7 @@ def _profile(identity: Identity, config: Config, digest: str, places: list[Sink]
         source=source,
         provider=provider,
         sinks=tuple(place.name for place in places),
+        variants=tuple(providers.variants(identity.provider)),
         required=identity.required,
         dialects=identity.serve.dialects,
         authorization=authorization,
@@ -210,7 +212,9 @@ def _habits(identity: Identity, config: Config) -> Habits:
 
 
 def _namespace(identity: Identity) -> str:
-    """The Kubernetes namespace in a token's subject; empty where there is none."""
+    """The Kubernetes namespace of the identity, by its ServiceAccount or its subject; empty where there is none."""
+    if isinstance(identity.source, KubernetesSettings):
+        return identity.source.service_account.namespace
     found = re.fullmatch(r"system:serviceaccount:([^:]+):[^:]+", getattr(identity.source, "subject", ""))
     return found[1] if found else ""
 

@@ -87,7 +87,7 @@ class Keeper:
             await self._clock.sleep(self._habits.backoff.initial)
 
     async def keep(self, variant: str = "", sinks: Sequence[Sink] = ()) -> None:
-        """Keeps one key fresh; for ever, or until a variant has gone unused for one lifetime.
+        """Keeps one key fresh; for ever, or until a run-time variant has gone unused for one lifetime.
 
         `sinks` are asked first for what an earlier process left.
         """
@@ -110,7 +110,7 @@ class Keeper:
             plan.observe(self._ours(record), now)
             if plan.backing_off(now) and not asked - {"wanted"}:
                 continue  # a herd of readers, or another loop's token: no reason to press
-            if variant and not asked and plan.idle(record.used_at, now):
+            if variant and variant not in self._profile.variants and not asked and plan.idle(record.used_at, now):
                 self._store.drop(record.key)
                 return
             token_due = bool(asked & {"renew", "changed"}) or plan.token_due(now)
@@ -129,7 +129,8 @@ class Keeper:
         began, result, token = self._clock.now(), "success", self._token
         error: RefreshError | None = None
         try:
-            async with self._gate.slot(self._provider.host, self._habits.namespace or f"identity {self._profile.name}"):
+            host = self._provider.host or self._source.host
+            async with self._gate.slot(host, self._habits.namespace or f"identity {self._profile.name}"):
                 began = self._clock.now()
                 async with asyncio.timeout(self._habits.timeout):
                     result = await self._refresh(record, plan, token_due=token_due, credential_due=credential_due)

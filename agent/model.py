@@ -140,6 +140,10 @@ class Legacy:
 class Source(Protocol):
     """Gives identity tokens."""
 
+    @property
+    def host(self) -> str:
+        """Whose patience a fetch draws on; empty where nothing is sent. It counts where the provider sends nothing."""
+
     async def fetch(self, audiences: Sequence[str]) -> IdentityToken | None:
         """A token for these audiences, or None where the identity is the pod's own.
 

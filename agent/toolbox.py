@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from agent.aws.clients import AwsClients
     from agent.issuer.keyring import Keyring
+    from agent.kube.clients import KubeClients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +38,5 @@ class Toolbox:
     issuer: Issuer | None = None
     aws: "AwsClients | None" = None
     """Made with `AwsClients(http)` and closed by who makes the toolbox; it loads nothing before it is asked."""
+    kube: "KubeClients | None" = None
+    """Made with `KubeClients(clock, environ)`; the same holds for it."""

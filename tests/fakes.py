@@ -115,6 +115,8 @@ class Script:
 class FakeSource:
     """Gives tokens of so many seconds, issued so many seconds ago."""
 
+    host = ""
+
     def __init__(self, clock: FakeClock, *, lifetime: float = 3600.0, age: float = 0.0) -> None:
         self.script = Script(clock)
         self.lifetime = lifetime

@@ -5,9 +5,10 @@ from typing import assert_never
 from agent.model import Source
 from agent.sources.file import FileSettings, FileSource
 from agent.sources.issuer import IssuerSettings, IssuerSource
+from agent.sources.kubernetes import KubernetesSettings, KubernetesSource
 from agent.toolbox import Toolbox
 
-SourceSettings = IssuerSettings | FileSettings
+SourceSettings = IssuerSettings | FileSettings | KubernetesSettings
 
 
 def build(settings: SourceSettings, identity: str, toolbox: Toolbox) -> Source:
@@ -17,5 +18,7 @@ def build(settings: SourceSettings, identity: str, toolbox: Toolbox) -> Source:
             return IssuerSource(settings, identity, toolbox)
         case FileSettings():
             return FileSource(settings, identity, toolbox)
+        case KubernetesSettings():
+            return KubernetesSource(settings, identity, toolbox)
         case _:
             assert_never(settings)

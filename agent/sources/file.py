@@ -30,6 +30,8 @@ class FileSettings(Settings, tag="file", tag_field="type"):
 class FileSource:
     """Reads the file anew for each fetch, and says when it has changed."""
 
+    host = ""
+
     def __init__(self, settings: FileSettings, identity: str, toolbox: Toolbox) -> None:
         self._path = Path(settings.path)
         self._identity = identity

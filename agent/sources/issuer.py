@@ -31,6 +31,8 @@ class IssuerSettings(Settings, tag="issuer", tag_field="type"):
 class IssuerSource:
     """Signs a token whenever it is asked to."""
 
+    host = ""
+
     def __init__(self, settings: IssuerSettings, identity: str, toolbox: Toolbox) -> None:
         self._settings = settings
         self._identity = identity

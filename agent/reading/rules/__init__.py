@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from agent.config import Config
 from agent.reading.document import Document
 from agent.reading.fault import Fault, Finding, by_line, show
-from agent.reading.rules import clouds, identities, issuing, listening, sinks, timing
+from agent.reading.rules import clouds, identities, issuing, kubernetes, listening, sinks, timing
 
 
 def findings(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Everything that the rules find."""
-    for rule in (*identities.RULES, *clouds.RULES, *issuing.RULES, *listening.RULES, *sinks.RULES, *timing.RULES):
+    for rule in (*identities.RULES, *clouds.RULES, *issuing.RULES, *kubernetes.RULES, *listening.RULES, *sinks.RULES, *timing.RULES):
         yield from rule(config)
     yield from identities.authorizations(config, environ)
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from agent.config import Config
 from agent.providers.aws import AwsSettings
 from agent.providers.gcp import GcpSettings
+from agent.providers.generic import GenericSettings
 from agent.reading.fault import Finding
+from agent.sources.kubernetes import KubernetesSettings
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 SHORTEST = 16
@@ -43,7 +45,9 @@ def audiences(config: Config) -> Iterator[Finding]:
     """A token has to be for somebody, and its `aud` is compared byte for byte."""
     for index, identity in enumerate(config.identities):
         place = ("identities", index, "provider", "audiences")
-        if not identity.provider.audiences and not isinstance(identity.provider, GcpSettings):  # whose follows from the pool
+        follows = isinstance(identity.provider, GcpSettings)  # from the pool
+        own = isinstance(identity.source, KubernetesSettings) and isinstance(identity.provider, GenericSettings)  # the API server's
+        if not identity.provider.audiences and not follows and not own:
             yield Finding(place=place, message="empty: name at least one audience that the token is for")
         for position, audience in enumerate(identity.provider.audiences):
             if not audience or not audience.isascii() or not audience.isprintable():

@@ -1,0 +1,158 @@
+"""Where the API server is and as whom it is asked: the pod's own service account, or a kubeconfig.
+
+Read here and not by kubernetes_asyncio, whose loader quotes a user's token in its complaints, writes private keys to
+files of the temporary directory for as long as the process lives, and reads a `tokenFile` once.
+"""
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agent.errors import NotReady, Rejected, Unavailable
+from agent.model import Secret
+from agent.settings import Address, Url
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where kubelet projects a pod's own token and the cluster's CA: KEP-1205, and every client since."""
+LONGEST = 1024 * 1024
+"""Bytes of a file that is read: the API server's own limit for an object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What one request needs to know. Two are equal if the same connections serve both."""
+
+    server: str
+    """https://host:port, without a slash at its end."""
+    ca: str = ""
+    """PEM; empty for the system's authorities."""
+    certificate: str = ""
+    """The client's own, PEM."""
+    key: Secret | None = field(default=None)
+    token: Secret | None = field(default=None, compare=False)
+    """Sent as Bearer; it may change without a new connection."""
+    server_name: str = ""
+    proxy: str = ""
+    verified: bool = True
+    user: str = ""
+    """The kubeconfig's name for whom we are, for messages."""
+
+
+def in_cluster(environ: Mapping[str, str], folder: Path) -> Access:
+    """By the pod's own service account. Raises NotReady, Unavailable or Rejected."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
+    if not host or not port:
+        raise Rejected(
+            "this is no pod: KUBERNETES_SERVICE_HOST is not set", remedy="set source.kubeconfig, or run the agent in the cluster"
+        )
+    mounted = "set automountServiceAccountToken: true, or project the token there"
+    token = _read(folder / "token", mounted).strip()
+    if not token:
+        raise NotReady(f"the agent's own token {folder / 'token'} is empty", remedy=mounted)
+    return Access(
+        server=_server(f"https://{_bracketed(host)}:{port}", "KUBERNETES_SERVICE_HOST"),
+        ca=_read(folder / "ca.crt", mounted),
+        token=Secret(_header(token, folder / "token")),
+    )
+
+
+def from_kubeconfig(path: Path) -> Access:
+    """By the current context of a kubeconfig; its `tokenFile` is read each time. Raises NotReady, Unavailable or Rejected."""
+    text = _read(path, "check source.kubeconfig")
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError):
+        document = None  # the parser's complaint quotes the line, and in it perhaps a token
+    if not isinstance(document, dict):
+        raise Rejected(f"{path} is no kubeconfig", remedy="check source.kubeconfig")
+    context = _named(document, "context", document.get("current-context"), path)
+    cluster = _named(document, "cluster", context.get("cluster"), path)
+    name = context.get("user")
+    user = _named(document, "user", name, path) if name else {}
+    for unread in ("exec", "auth-provider", "username"):
+        if unread in user:
+            raise Rejected(
+                f"{path}: its user signs in by `{unread}`, which the agent does not do",
+                remedy="give the user a tokenFile, a token or a client certificate",
+            )
+    token = _text(user, "token") or (_read(path.parent / user["tokenFile"], "check the tokenFile") if _text(user, "tokenFile") else "")
+    key = _pem(user, "client-key", path)
+    return Access(
+        server=_server(_text(cluster, "server"), path),
+        ca=_pem(cluster, "certificate-authority", path),
+        certificate=_pem(user, "client-certificate", path),
+        key=Secret(key) if key else None,
+        token=Secret(_header(token.strip(), path)) if token.strip() else None,
+        server_name=_text(cluster, "tls-server-name"),
+        proxy=_text(cluster, "proxy-url"),
+        verified=cluster.get("insecure-skip-tls-verify") is not True,
+        user=str(name or ""),
+    )
+
+
+def _named(document: Mapping[str, Any], kind: str, name: object, path: Path) -> Mapping[str, Any]:
+    """The entry of that name in `contexts`, `clusters` or `users`."""
+    entries = document.get(f"{kind}s")
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and name is not None and entry.get("name") == name and isinstance(entry.get(kind), dict):
+            found: Mapping[str, Any] = entry[kind]
+            return found
+    raise Rejected(f"{path} has no {kind} of the name that it points to", remedy="check its current-context")
+
+
+def _pem(entry: Mapping[str, Any], name: str, path: Path) -> str:
+    """What stands in `<name>-data`, or in the file that `<name>` names; relative to the kubeconfig, as for kubectl."""
+    if data := _text(entry, f"{name}-data"):
+        try:
+            return base64.b64decode(data, validate=True).decode("ascii")
+        except (binascii.Error, ValueError):
+            raise Rejected(f"{path}: {name}-data is not base64 of PEM", remedy="check the kubeconfig") from None
+    return _read(path.parent / _text(entry, name), f"check {name} in {path}") if _text(entry, name) else ""
+
+
+def _read(path: Path, remedy: str) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(LONGEST)
+        return data.decode()
+    except FileNotFoundError:
+        raise NotReady(f"there is no {path}", remedy=remedy) from None
+    except PermissionError:
+        raise Rejected(f"may not read {path}", remedy=f"let uid {os.geteuid()} or its groups read it") from None
+    except UnicodeDecodeError:
+        raise Rejected(f"{path} is not text", remedy=remedy) from None
+    except OSError as error:
+        raise Unavailable(f"cannot read {path}: {error.strerror}") from error
+
+
+def _text(entry: Mapping[str, Any], name: str) -> str:
+    found = entry.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def _server(text: str, where: object) -> str:
+    """Over http a token goes to this machine only: anybody on the way could read it. kubectl sends none at all then."""
+    try:
+        url = Url.parse(text)
+    except ValueError as error:
+        raise Rejected(f"{where} names no API server: {error}", remedy="it has to be an https URL") from None
+    if url.scheme == "http" and not Address.parse(f"{_bracketed(url.hostname)}:0").loopback:
+        raise Rejected(f"{where}: {url.shown} would be sent the agent's token in the clear", remedy="it has to be an https URL")
+    return url.text.rstrip("/")
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _header(token: str, where: object) -> str:
+    """A token that can be sent; aiohttp's complaint about another would quote it."""
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise Rejected(f"the token in {where} is none that can be sent", remedy="it has to be one line of ASCII")
+    return token

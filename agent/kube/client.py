@@ -1,0 +1,184 @@
+"""One API server, asked as one user: credentials read anew for each request, one more try after a 401, no other retries."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from agent.claims import read_token
+from agent.clock import Clock
+from agent.errors import RefreshError, Rejected, Unavailable
+from agent.kube.access import Access
+from agent.kube.line import CONNECT, Line, broken, load
+from agent.kube.refusals import Asker, Question, RefusedError, refused, sort
+from agent.offload import in_thread
+
+if TYPE_CHECKING:
+    import aiohttp
+
+LIMIT = 8 * 1024 * 1024
+"""Bytes of one answer: lists of the ServiceAccounts of a namespace, at the most."""
+PATIENCE = 10.0
+"""Seconds that one request may take, all in all."""
+
+
+class Kube:
+    """Loads and opens nothing before it is asked."""
+
+    def __init__(self, host: str, read: Callable[[], Access], clock: Clock, *, patience: float = PATIENCE) -> None:
+        self.host = host
+        """What requests to it are counted under; the place of its kubeconfig, for its address may change."""
+        self.ca = ""
+        """The cluster's CA by which it was last asked, PEM; empty before, and where the system's authorities will do."""
+        self._read = read
+        self._clock = clock
+        self._patience = patience
+        self._line: Line | None = None
+        self._opening = asyncio.Lock()
+
+    async def ask(
+        self, method: str, path: str, question: Question, *, whose: str, query: Iterable[tuple[str, str]] = (), body: object = None
+    ) -> dict[str, Any]:
+        """The answer's object. Raises NotReady, Unavailable or Rejected: `whose` and the question are in the text."""
+        try:
+            return await self.send(method, path, query=query, body=body)
+        except RefusedError as error:
+            failure = await self.failure(error, question, whose=whose)
+        except RefreshError as error:
+            error.message = f"{whose}: {error.message}"
+            raise
+        raise failure
+
+    async def send(self, method: str, path: str, *, query: Iterable[tuple[str, str]] = (), body: object = None) -> dict[str, Any]:
+        """The same for who sorts refusals: raises RefusedError where the API server does not do as asked, else as `ask`."""
+        async with self.opened(method, path, query=query, body=body) as response:
+            found = _object(await self._whole(response))
+        if found is None:
+            raise Rejected(
+                f"{self.host} answered {response.status} with something that is no object",
+                remedy="check that it is a Kubernetes API server, and what stands before it",
+            )
+        return found
+
+    async def failure(self, error: RefusedError, question: Question, *, whose: str) -> RefreshError:
+        """What to raise for a refusal."""
+        return sort(error, question, await self.asker(), whose=whose, now=self._clock.now())
+
+    async def asker(self) -> Asker:
+        """As whom the agent asks, by its own token."""
+        try:
+            access = await self._access()
+        except RefreshError:
+            return Asker(server=self.host)
+        try:
+            own = read_token(access.token.reveal() if access.token else "", whose="own", now=self._clock.now())
+        except Rejected:  # a static token, or a certificate: only the API server knows
+            return Asker(server=access.server)
+        expired = own.expires_at if own.expires_at <= self._clock.now() else None
+        return Asker(server=access.server, subject=own.subject, expired_at=expired)
+
+    @asynccontextmanager
+    async def opened(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Iterable[tuple[str, str]] = (),
+        body: object = None,
+        silence: float | None = None,
+    ) -> "AsyncIterator[aiohttp.ClientResponse]":
+        """An answer with status 2xx, its body still to come; raises as `send`.
+
+        `silence`: seconds without a byte after which the connection is given up, for an answer that has no end; without it
+        all of it has to come within the client's patience.
+        """
+        access, query = await self._access(), list(query)
+        async with self._opened(access, method, path, query, body, silence) as response:
+            if response.status != 401:
+                yield await self._welcome(response)
+                return
+            error = refused(401, response.headers, await self._whole(response))
+        again = await self._access()
+        if again == access and again.token == access.token:
+            raise error
+        async with self._opened(again, method, path, query, body, silence) as response:
+            yield await self._welcome(response)
+
+    async def close(self) -> None:
+        """Ends the connections. A later request makes new ones."""
+        line, self._line = self._line, None
+        if line:
+            await line.close()
+
+    async def _access(self) -> Access:
+        return await in_thread("read kube credentials", self._read)
+
+    @asynccontextmanager
+    async def _opened(
+        self, access: Access, method: str, path: str, query: list[tuple[str, str]], body: object, silence: float | None
+    ) -> "AsyncIterator[aiohttp.ClientResponse]":
+        async with await self._line_of(access) as line:
+            import aiohttp  # noqa: PLC0415  # 27 MiB; there already, by `load`
+
+            connect = min(CONNECT, self._patience)
+            total = None if silence else self._patience
+            timeout = aiohttp.ClientTimeout(total=total, connect=connect, sock_read=silence)
+            try:
+                async with asyncio.timeout(self._patience):
+                    response = await line.request(access, method, path, query=query, body=body, timeout=timeout)
+            except TimeoutError:
+                raise broken(TimeoutError(), access.server) from None
+            try:
+                yield response
+            finally:
+                response.close() if silence else response.release()
+
+    async def _line_of(self, access: Access) -> Line:
+        """The connections for this access; others are let go when it changed."""
+        async with self._opening:
+            if self._line is None or self._line.access != access:
+                await in_thread("load kubernetes_asyncio", load)
+                before, self._line = self._line, Line(access)
+                if before:
+                    await before.retire()
+            self.ca = access.ca
+            return self._line
+
+    async def _welcome(self, response: "aiohttp.ClientResponse") -> "aiohttp.ClientResponse":
+        if not 200 <= response.status < 300:
+            raise refused(response.status, response.headers, await self._whole(response))
+        return response
+
+    async def _whole(self, response: "aiohttp.ClientResponse") -> bytes:
+        import aiohttp  # noqa: PLC0415  # as above
+
+        whole = bytearray()
+        try:
+            async with asyncio.timeout(self._patience):
+                async for chunk in response.content.iter_any():
+                    whole += chunk
+                    if len(whole) > LIMIT:
+                        break
+                else:
+                    return bytes(whole)
+                failure: RefreshError = Unavailable(f"{self.host} answered at greater length than an API server does")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            failure = broken(error, self.host)
+        raise failure  # outside, so that it carries no context to be printed
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def text_at(found: Mapping[str, Any], *path: str) -> str:
+    """The text at a place in an object, `""` where there is none: `text_at(answer, "status", "token")`."""
+    here: Any = found
+    for step in path:
+        here = here.get(step) if isinstance(here, dict) else None
+    return here if isinstance(here, str) else ""

@@ -1,0 +1,68 @@
+"""The process's one client for each kubeconfig, and what the pod knows of itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from agent.clock import Clock
+from agent.kube.access import SERVICE_ACCOUNT, from_kubeconfig, in_cluster
+from agent.kube.client import PATIENCE, Kube
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """The agent's own, by the downward API."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class KubeClients:
+    """Made once, at start, without loading anything; `async with` or `close` ends it."""
+
+    def __init__(
+        self, clock: Clock, environ: Mapping[str, str], *, service_account: Path = SERVICE_ACCOUNT, patience: float = PATIENCE
+    ) -> None:
+        self._clock = clock
+        self._environ = environ
+        self._folder = service_account
+        self._patience = patience
+        self._clients: dict[str, Kube] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    def client(self, kubeconfig: str | None = None) -> Kube:
+        """The client for this kubeconfig, or for the pod's own service account; the same one each time."""
+        name = kubeconfig or ""
+        if name not in self._clients:
+            if kubeconfig:
+                path = Path(kubeconfig)
+                self._clients[name] = Kube(
+                    f"the API server of {kubeconfig}", lambda: from_kubeconfig(path), self._clock, patience=self._patience
+                )
+            else:
+                self._clients[name] = Kube(
+                    "the cluster's API server", lambda: in_cluster(self._environ, self._folder), self._clock, patience=self._patience
+                )
+        return self._clients[name]
+
+    @property
+    def pod(self) -> Pod | None:
+        """From POD_NAMESPACE, POD_NAME and POD_UID; None where one of them is missing."""
+        found = Pod(
+            namespace=self._environ.get("POD_NAMESPACE", ""),
+            name=self._environ.get("POD_NAME", ""),
+            uid=self._environ.get("POD_UID", ""),
+        )
+        return found if found.namespace and found.name and found.uid else None
+
+    async def close(self) -> None:
+        """Ends every connection. A later request makes new ones."""
+        for client in self._clients.values():
+            await client.close()

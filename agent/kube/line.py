@@ -1,0 +1,163 @@
+"""The connections to one API server, by kubernetes_asyncio's client: raw answers, no redirect, nothing from the environment."""
+
+import ssl
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from agent import __version__
+from agent.errors import RefreshError, Rejected, Unavailable
+from agent.kube.access import Access
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    import aiohttp
+
+CONNECT = 5.0
+"""Seconds that reaching the API server may take."""
+
+
+class _RedirectedError(Exception):
+    """The API server's place was taken by something that sends its clients elsewhere."""
+
+
+class Line:
+    """Opened when made, which needs a running loop; closed when its last user has left, once it is retired."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self._api = _client(access)
+        self._users = 0
+        self._retired = False
+
+    async def request(
+        self,
+        access: Access,
+        method: str,
+        path: str,
+        *,
+        query: Iterable[tuple[str, str]] = (),
+        body: object = None,
+        timeout: "aiohttp.ClientTimeout",  # noqa: ASYNC109  # one for each phase, which only aiohttp can keep
+    ) -> "aiohttp.ClientResponse":
+        """The answer's head, whatever its status; who asked reads and closes it. Raises Unavailable or Rejected."""
+        headers = {"Accept": "application/json"}
+        if access.token:
+            headers["authorization"] = f"Bearer {access.token.reveal()}"
+        import aiohttp  # noqa: PLC0415  # 27 MiB; kubernetes_asyncio has loaded it
+
+        try:
+            response: aiohttp.ClientResponse = await self._api.call_api(
+                path,
+                method,
+                query_params=list(query),
+                header_params=headers,
+                body=body,
+                _preload_content=False,
+                _request_timeout=timeout,
+            )
+        except _RedirectedError:
+            failure: RefreshError = Rejected(
+                f"{self.access.server} redirects, and a token is not sent after it", remedy="name the API server itself"
+            )
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            failure = broken(error, self.access.server)
+        else:
+            return response
+        raise failure  # outside, so that it carries no context to be printed
+
+    async def __aenter__(self) -> Self:
+        self._users += 1
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._users -= 1
+        if self._retired and not self._users:
+            await self._api.close()
+
+    async def retire(self) -> None:
+        """Closes, as soon as nobody uses it."""
+        self._retired = True
+        if not self._users:
+            await self._api.close()
+
+    async def close(self) -> None:
+        """Closes, whoever uses it."""
+        await self._api.close()
+
+
+def load() -> None:
+    """Makes the next line cheap to open."""
+    import kubernetes_asyncio.client  # noqa: F401, PLC0415  # 38 MiB and 1 s: all 1250 modules, whichever one is wanted
+
+
+def broken(error: Exception, server: str) -> RefreshError:
+    """What a failed exchange calls for. Nothing of the request is in it."""
+    import aiohttp  # noqa: PLC0415  # see `Line.request`
+
+    match error:
+        case TimeoutError():
+            return Unavailable(f"{server} did not answer in time")
+        case aiohttp.ClientConnectorCertificateError():
+            reason = getattr(error.certificate_error, "verify_message", "") or "it cannot be verified"
+            return Rejected(
+                f"{server} has shown a certificate that is not trusted: {reason}",
+                remedy="check the cluster's CA: ca.crt beside the agent's own token, or certificate-authority of the kubeconfig",
+            )
+        case aiohttp.ClientConnectorDNSError():
+            return Unavailable(f"{server} has no address", remedy="check the name resolution of this machine")
+        case aiohttp.ClientConnectorError():
+            return Unavailable(f"{server} could not be reached: {error.os_error.strerror or 'no reason given'}")
+        case _:
+            return Unavailable(f"{server} broke off the exchange ({type(error).__name__})")
+
+
+def _client(access: Access) -> Any:
+    """kubernetes_asyncio's client over a session of ours. Raises Rejected where certificates cannot be used."""
+    import aiohttp  # noqa: PLC0415  # see `Line.request`
+    from kubernetes_asyncio.client import ApiClient, Configuration  # noqa: PLC0415  # see `load`
+
+    configuration = Configuration(host=access.server)
+    configuration.verify_ssl = access.verified
+    configuration.tls_server_name = access.server_name or None
+    configuration.proxy = access.proxy or None
+    configuration.disable_strict_ssl_verification = True  # Python 3.13 refuses CAs without a key identifier; kubeadm made such
+    try:
+        with tempfile.TemporaryDirectory(prefix="wi-agent-") as folder:  # OpenSSL takes a client's key from a file only
+            configuration.ssl_ca_cert = _file(folder, "ca.crt", access.ca)
+            configuration.cert_file = _file(folder, "tls.crt", access.certificate)
+            configuration.key_file = _file(folder, "tls.key", access.key.reveal() if access.key else "")
+            api = ApiClient(configuration)
+    except (ssl.SSLError, OSError):
+        failure = Rejected("the cluster's CA or the agent's client certificate is no usable PEM", remedy="check the kubeconfig, or ca.crt")
+    else:
+        theirs = api.rest_client.pool_manager  # it would take proxies and passwords from the environment, and follow redirects
+        connector = theirs.connector
+        theirs.detach()
+        api.rest_client.pool_manager = aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, middlewares=(_stay,)
+        )
+        api.user_agent = f"workload-identity-agent/{__version__}"
+        return api
+    raise failure  # outside, so that it carries no context to be printed
+
+
+def _file(folder: str, name: str, text: str) -> str | None:
+    if not text:
+        return None
+    path = Path(folder) / name  # the folder is 0700
+    path.write_text(text)
+    return str(path)
+
+
+async def _stay(
+    request: "aiohttp.ClientRequest", handler: "Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]"
+) -> "aiohttp.ClientResponse":
+    """aiohttp's middleware: ends at the first redirect, before it is followed."""
+    response = await handler(request)
+    if 300 <= response.status < 400:
+        response.close()
+        raise _RedirectedError
+    return response

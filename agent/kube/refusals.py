@@ -1,0 +1,154 @@
+"""What an API server says when it refuses, sorted by the reaction that it calls for.
+
+Its words are a `Status`: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from agent.answers import repeatable, seconds
+from agent.errors import RefreshError, Rejected, Unavailable
+
+PASSING = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses that a later try may not meet again."""
+WRONG = frozenset({400, 409, 422})
+"""Statuses by which the API server says what is wrong with what was asked."""
+EXPIRED = 410
+"""The resourceVersion is older than what the API server remembers: list again (KEP-365, API concepts)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What was asked, as far as a remedy needs to know. Nothing secret."""
+
+    verb: str
+    """As RBAC calls it: get, list, watch, create, patch."""
+    resource: str
+    """With the subresource: `serviceaccounts/token`."""
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        named = f" of {self.name}" if self.name else ""
+        return f"{self.verb} {self.resource}{named}{f' in namespace {self.namespace}' if self.namespace else ''}"
+
+
+class RefusedError(Exception):
+    """The API server answered, with something else than what was asked for. Not for anybody above a source."""
+
+    def __init__(
+        self, *, status: int, reason: str = "", text: str = "", details: Mapping[str, Any] | None = None, retry_after: str = ""
+    ) -> None:
+        super().__init__(status, reason)
+        self.status = status
+        self.reason = reason
+        """A word of the API's, such as NotFound, Forbidden, Expired."""
+        self.text = text
+        self.details = details or {}
+        """`kind` and `name` of what it is about, where the API server says so."""
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """As whom the API server was asked."""
+
+    server: str
+    subject: str = ""
+    """As RBAC knows it; empty where only the API server can say."""
+    expired_at: datetime | None = field(default=None)
+    """When the asker's own token expired, if it has."""
+
+
+def refused(status: int, headers: Mapping[str, str], body: bytes) -> RefusedError:
+    """From an answer; of a body that is no Status, nothing is repeated."""
+    return from_status(_object(body), status, headers.get("Retry-After", ""))
+
+
+def from_status(found: Mapping[str, Any], status: int = 0, retry_after: str = "") -> RefusedError:
+    """From a Status, as an answer or as an event of a watch."""
+    details = found.get("details")
+    code = found.get("code")
+    ours = found.get("kind") == "Status"
+    return RefusedError(
+        status=status or (code if isinstance(code, int) else 0),
+        reason=str(found.get("reason") or "") if ours else "",
+        text=str(found.get("message") or "") if ours else "",
+        details=details if ours and isinstance(details, dict) else {},
+        retry_after=retry_after,
+    )
+
+
+def sort(error: RefusedError, question: Question, asker: Asker, *, whose: str, now: datetime) -> RefreshError:
+    """The failure to raise, with what a person can do."""
+    words = repeatable(error.text, ())
+    said = f"the API server answered {error.status} to {question}{': ' if words else ''}{words}"
+    if error.status == 401:
+        return _unknown(asker, f"{whose}: {said}")
+    if error.status == 403:
+        subject = asker.subject or _named(error.text) or "the kubeconfig's user"
+        return Rejected(
+            f"{whose}: {subject} may not {question}: {words or 'forbidden'}",
+            remedy=f"bind {_kind(subject)} to {_role(question)} (docs/rbac.md)",
+        )
+    if error.status == 404:
+        return _missing(error, question, f"{whose}: {said}")
+    if error.status in PASSING or error.status > 500:
+        return Unavailable(f"{whose}: {said}", retry_after=seconds(error.retry_after, now) if error.retry_after else None)
+    if error.status in WRONG:
+        return Rejected(f"{whose}: {said}", remedy="correct the source's settings as the API server says")
+    return Rejected(f"{whose}: {said}", remedy=f"check that {asker.server} is a Kubernetes API server")
+
+
+def _unknown(asker: Asker, message: str) -> RefreshError:
+    if asker.expired_at:
+        return Unavailable(
+            f"{message}; the agent's own token expired at {asker.expired_at:%Y-%m-%dT%H:%M:%SZ}",
+            remedy="kubelet, or whoever writes it, has to renew it: it is read anew for each try",
+        )
+    return Rejected(message, remedy="check that the agent's own token or certificate is one of this cluster's, and the clocks")
+
+
+def _missing(error: RefusedError, question: Question, message: str) -> Rejected:
+    kind, name = str(error.details.get("kind") or ""), str(error.details.get("name") or "")
+    if kind in {"pods", "secrets"}:
+        return Rejected(message, remedy=f"what the token is bound to ({kind} {name}) is gone: correct source.boundTo, or remove it")
+    if kind == "serviceaccounts":
+        return Rejected(
+            f"{message}; there is no ServiceAccount {question.namespace}/{question.name}",
+            remedy=f"create it (kubectl create serviceaccount -n {question.namespace} {question.name}), or correct source.serviceAccount",
+        )
+    return Rejected(message, remedy="the API server does not know this resource: check its version, and what stands before it")
+
+
+def _role(question: Question) -> str:
+    """In words, what the Role has to hold."""
+    kind = "Role" if question.namespace else "ClusterRole"
+    where = f" in namespace {question.namespace}" if question.namespace else ""
+    names = f", resourceNames [{question.name}]" if question.name else ""
+    return f"a {kind}{where} with verbs [{question.verb}] on resources [{question.resource}]{names}"
+
+
+def _kind(subject: str) -> str:
+    parts = subject.split(":")
+    if len(parts) == 4 and parts[:2] == ["system", "serviceaccount"]:
+        return f"ServiceAccount {parts[2]}/{parts[3]}"
+    return f"user {subject}"
+
+
+def _named(words: str) -> str:
+    """Whom the API server's authorizer refused, by its own words."""
+    found = re.search(r'User "([^"\s]{1,253})" cannot ', words)
+    return found[1] if found else ""
+
+
+def _object(body: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

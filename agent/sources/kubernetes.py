@@ -1,0 +1,138 @@
+"""Identity tokens from a Kubernetes API server, by TokenRequest: a ServiceAccount's, for the audiences of the provider."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from agent.claims import read_token
+from agent.errors import Rejected
+from agent.kube.client import Kube, text_at
+from agent.kube.refusals import Question
+from agent.model import IdentityToken
+from agent.settings import Duration, Settings
+from agent.toolbox import Toolbox
+
+LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+"""Names of namespaces: RFC 1123 labels."""
+SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+"""Names of most other objects: RFC 1123 subdomains."""
+Namespace = Annotated[str, msgspec.Meta(pattern=LABEL, max_length=63)]
+ObjectName = Annotated[str, msgspec.Meta(pattern=SUBDOMAIN, max_length=253)]
+SHORTEST = 600
+"""Seconds: the API server grants nothing shorter (KEP-1205)."""
+LONGEST = 2**32
+"""Seconds: nor does it take a request for more. What it grants may be less, and counts."""
+
+
+class ServiceAccount(Settings):
+    """Which one; a name means nothing without its namespace."""
+
+    namespace: Namespace
+    name: ObjectName
+
+
+class BoundTo(Settings):
+    """The token dies with this object."""
+
+    kind: Literal["Pod", "Secret"]
+    name: ObjectName
+    uid: Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z-]*$", max_length=64)] = ""
+    """Of the very one, so that another of the same name will not do."""
+
+
+class KubernetesSettings(Settings, tag="kubernetes", tag_field="type"):
+    """A ServiceAccount's token."""
+
+    service_account: ServiceAccount
+    lifetime: Duration = Duration(3600)
+    bound_to: Literal["pod"] | BoundTo | None = None
+    """`pod`: the agent's own, which the API server allows only for the pod's own ServiceAccount."""
+    kubeconfig: str | None = None
+    """In the cluster, the agent's own service account is used without one."""
+
+
+class KubernetesSource:
+    """Asks for a new token each time; nothing is kept."""
+
+    def __init__(self, settings: KubernetesSettings, identity: str, toolbox: Toolbox) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._clock = toolbox.clock
+        self._clients = toolbox.kube
+
+    @property
+    def host(self) -> str:
+        return self._kube.host if self._clients else ""
+
+    async def fetch(self, audiences: Sequence[str]) -> IdentityToken:
+        """A token for these audiences; for none of them, one for the API server itself."""
+        account = self._settings.service_account
+        kube = self._kube
+        answer = await kube.ask(
+            "POST",
+            f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}/token",
+            Question(verb="create", resource="serviceaccounts/token", namespace=account.namespace, name=account.name),
+            whose=self._identity,
+            body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": self._spec(audiences)},
+        )
+        companions = {"namespace": account.namespace, **({"ca.crt": kube.ca} if kube.ca else {})}
+        return read_token(
+            text_at(answer, "status", "token"),
+            whose=f"{self._identity}: the API server's answer",
+            now=self._clock.now(),
+            given_expiry=_moment(text_at(answer, "status", "expirationTimestamp")),
+            companions=companions,
+        )
+
+    async def changed(self) -> None:
+        """Never: a token is as good as the API server said when it gave it."""
+        await asyncio.Event().wait()
+
+    @property
+    def _kube(self) -> Kube:
+        if self._clients is None:
+            raise Rejected(f"{self._identity}: there is no way to a Kubernetes API server here")
+        return self._clients.client(self._settings.kubeconfig)
+
+    def _spec(self, audiences: Sequence[str]) -> dict[str, Any]:
+        spec: dict[str, Any] = {"expirationSeconds": self._settings.lifetime.seconds}
+        if audiences:
+            spec["audiences"] = list(audiences)
+        if bound := self._bound():
+            spec["boundObjectRef"] = {
+                "apiVersion": "v1",
+                "kind": bound.kind,
+                "name": bound.name,
+                **({"uid": bound.uid} if bound.uid else {}),
+            }
+        return spec
+
+    def _bound(self) -> BoundTo | None:
+        """What the token is bound to. Raises Rejected where that is the agent's own pod, and it does not know itself."""
+        wanted, account = self._settings.bound_to, self._settings.service_account
+        if wanted != "pod":
+            return wanted
+        pod = self._clients.pod if self._clients else None
+        if pod is None:
+            raise Rejected(
+                f"{self._identity}: boundTo: pod, but the agent does not know its pod",
+                remedy="set POD_NAME, POD_NAMESPACE and POD_UID by the downward API (docs/rbac.md)",
+            )
+        if pod.namespace != account.namespace:
+            raise Rejected(
+                f"{self._identity}: boundTo: pod, but the agent's pod is in namespace {pod.namespace}, not {account.namespace}",
+                remedy="a token can be bound to a pod of its own ServiceAccount only: remove boundTo, or run the agent in such a pod",
+            )
+        return BoundTo(kind="Pod", name=pod.name, uid=pod.uid)
+
+
+def _moment(text: str) -> datetime | None:
+    """RFC 3339, as the API server writes it; None where it is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment.astimezone(UTC) if moment.tzinfo else None
