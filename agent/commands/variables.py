@@ -22,16 +22,21 @@ def _shell(variables: Variables) -> str:
 def _dotenv(variables: Variables) -> str:
     lines = []
     for name, value in {**variables.values, **variables.additions}.items():
-        text = f'"${{{value.name}}}"' if isinstance(value, Variable) else value if PLAIN.fullmatch(value) else json.dumps(value)
+        text = f'"${{{value.name}}}"' if isinstance(value, Variable) else value if PLAIN.fullmatch(value) else _quoted(value)
         lines.append(f"{name}={text}")
     return "\n".join(lines)
 
 
+def _quoted(value: str) -> str:
+    """In single quotes, where readers expand nothing."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def _yaml(variables: Variables) -> str:
-    """A container's `env`; kubelet fills in `$(NAME)` from the variables above it."""
+    """A container's `env`; kubelet fills in `$(NAME)` from the variables above it, and takes `$$` for `$`."""
     lines = []
     for name, value in {**variables.values, **variables.additions}.items():
-        text = f"$({value.name})" if isinstance(value, Variable) else value
+        text = f"$({value.name})" if isinstance(value, Variable) else value.replace("$", "$$")
         lines.append(f"- {{name: {name}, value: {json.dumps(text)}}}")
     return "\n".join(lines)
 
