@@ -19,6 +19,8 @@ class Profile:
     provider: str
     sinks: tuple[str, ...]
     """Names of its sinks."""
+    variants: tuple[str, ...] = ()
+    """Kept fresh whether anybody asks for them or not."""
     required: bool = True
     dialects: tuple[str, ...] = ()
     """How it is served."""

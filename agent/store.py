@@ -53,6 +53,8 @@ class Store:
         """Takes up an identity, or its changed settings; what it holds stays until something newer is granted."""
         self._profiles[profile.name] = profile
         record = self._records.setdefault(Key(profile.name), Record(Key(profile.name)))
+        for key in (Key(profile.name, variant) for variant in profile.variants):
+            self._records.setdefault(key, Record(key))
         record.landings = {sink: landing for sink, landing in record.landings.items() if sink in profile.sinks}
         self._tell(record)
         return record
@@ -191,9 +193,10 @@ class Store:
     # inside
 
     def _welcome(self, key: Key) -> Record:
-        if key.identity not in self._profiles:
+        profile = self._profiles.get(key.identity)
+        if profile is None:
             raise Rejected(f"there is no identity {key.identity}")
-        if sum(1 for _ in self.records(key.identity)) > VARIANTS:
+        if sum(1 for record in self.records(key.identity) if record.key.variant not in {"", *profile.variants}) >= VARIANTS:
             raise Rejected(f"{key.identity}: more than {VARIANTS} variants at a time", remedy="ask for fewer different scopes or resources")
         record = self._records[key] = Record(key)
         self.newcomers.put_nowait(key)

@@ -19,6 +19,8 @@ from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.fakes import FakeClock, FakeProvider, FakeSink, FakeSource, settle
 
+TENANT = "72f988bf-86f1-41af-91ab-2d7cd011db47"
+
 
 class Cast:
     """The stand-ins that were built, by identity and by place; `withdrawn` and `closed` in their order."""
@@ -214,3 +216,15 @@ async def test_a_run_time_variant_gets_a_keeper(cast: Cast, clock: FakeClock) ->
         assert grant.key.variant == "scope"
         assert cast.providers["one"].exchanged[-1][1] == "scope"
         welcome.cancel()
+
+
+async def test_each_scope_of_an_azure_identity_is_kept_by_itself(cast: Cast, clock: FakeClock) -> None:
+    cast.provider(None, "one", None).lifetime = 100.0  # type: ignore[arg-type]
+    hosts = ("https://vault.azure.net", "https://storage.azure.com", "https://eventhubs.azure.net/")
+    provider = {"type": "azure", "tenantId": TENANT, "clientId": TENANT, "scopes": [f"{host}/.default" for host in hosts]}
+    chosen = {"name": "one", "source": {"type": "file", "path": "/token"}, "provider": provider}
+    async with running(cast, convert({"identities": [chosen]}, Config)) as (_, store):
+        await clock.advance(1000)
+        assert all(store.usable(Key("one", variant), clock.now()) for variant in ("", *hosts[1:]))
+        assert store.record(Key("one", hosts[0])) is None
+        assert len(cast.sources["one"].script.calls) <= 14, "one token for all of them"

@@ -101,3 +101,14 @@ async def test_readers_and_other_loops_do_not_break_a_back_off():
             rig.record.wake.set()
             await rig.clock.advance(10)
         assert rig.exchanges == [0]
+
+
+async def test_a_configured_variant_is_kept_fresh_though_nobody_asks_for_it():
+    rig = Rig(lifetime=12 * HOUR, credential=HOUR, jitter=0.0)
+    rig.profile = Profile(**{**vars_of(rig.profile), "variants": ("vault",)})
+    rig.store.enrol(rig.profile)
+    keeper = rig.keeper()
+    async with rig.running(keeper.keep(), keeper.keep("vault")):
+        await rig.clock.advance(12 * HOUR)
+        assert rig.store.usable(Key("demo", "vault"), rig.clock.now())
+        assert [variant for _, variant in rig.provider.exchanged].count("vault") == 16

@@ -167,6 +167,20 @@ async def test_each_new_variant_asks_for_one_keeper_up_to_sixteen(store):
         await store.want(Key("demo", "one more"), START, 0.0)
 
 
+async def test_configured_variants_are_there_from_the_start_and_take_no_place_of_those_asked_for(store):
+    profile = a_profile("other", variants=tuple(f"c{number}" for number in range(20)))
+    store.enrol(profile)
+    assert [record.key.variant for record in store.records("other")] == ["", *profile.variants]
+    for number in range(VARIANTS):
+        with pytest.raises(NotReady):
+            await store.want(Key("other", f"v{number}"), START, 0.0)
+    with pytest.raises(NotReady):
+        await store.want(Key("other", "c7"), START, 0.0)
+    assert store.newcomers.qsize() == VARIANTS
+    with pytest.raises(Rejected, match="more than 16 variants"):
+        await store.want(Key("other", "one more"), START, 0.0)
+
+
 async def test_variants_do_not_get_each_others_grants(store):
     store.granted(a_grant())
     with pytest.raises(NotReady):
