@@ -55,9 +55,9 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
         async with _parts(config, clock, environ) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             fleet = Fleet(parts.store, parts.toolbox, group, environ)
             stack.push_async_callback(fleet.close)
-            await fleet.apply(config)
             reloader = Reloader(path, environ, config, fleet, clock)
             _on_signals({signal.SIGHUP: reloader.asked.set, signal.SIGUSR1: lambda: _renew_all(parts.store, clock)})
+            await fleet.apply(config)
             await _listen(stack, config, parts, clock, reloader)
             group.create_task(fleet.welcome(), name="welcome variants")
             group.create_task(reloader.run(), name="reload")

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable
 
@@ -21,6 +22,7 @@ BUG = 1
 def run(options: argparse.Namespace) -> int:
     """The daemon: 0 after SIGTERM or SIGINT, 2 for a bad configuration, 1 for a bug."""
     harden()
+    _expect_signals()
     set_up(options.log_level, options.log_format)
     from agent.app import serve  # noqa: PLC0415  # after `harden`, which has to come before anything else
 
@@ -44,6 +46,14 @@ def once(options: argparse.Namespace) -> int:
         return NOT_ALL if undelivered else OK
 
     return _guarded(options, work)
+
+
+def _expect_signals() -> None:
+    """Until the daemon has its own handlers: what asks it to reload or renew must not kill it while it starts."""
+    for number in (signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: sys.exit(OK))
 
 
 def _guarded(options: argparse.Namespace, work: Callable[[Config], int]) -> int:

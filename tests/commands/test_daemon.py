@@ -8,16 +8,20 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import asyncio, sys
+import asyncio, signal, sys
 import agent.app
 from agent.cli import main
 from agent.errors import ConfigError
 async def broken(*arguments):
     async with asyncio.TaskGroup() as group:
         group.create_task(fails(), name="inner")
-        await asyncio.sleep(60)
+        await asyncio.sleep(0.2)
 async def fails():
-    raise ERROR
+    import os, signal
+    if isinstance(ERROR, signal.Signals):
+        os.kill(os.getpid(), ERROR)
+    else:
+        raise ERROR
 agent.app.serve = agent.app.once = broken
 ERROR = eval(sys.argv[1])
 sys.exit(main(sys.argv[2:]))
@@ -46,3 +50,10 @@ def test_what_cannot_be_opened_ends_it_with_2_and_the_remedy(tmp_path: Path, com
     done = run(tmp_path, "ConfigError('cannot listen on x', remedy='free it')", command)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "cannot listen on x (free it)\n"
+
+
+@pytest.mark.parametrize("number", ["SIGHUP", "SIGUSR1", "SIGTERM", "SIGINT"])
+def test_a_signal_that_comes_while_it_starts_is_no_accident(tmp_path: Path, number: str) -> None:
+    done = run(tmp_path, f"signal.{number}", "run")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "Traceback" not in done.stderr

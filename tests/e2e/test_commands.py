@@ -97,8 +97,8 @@ def test_the_process_lets_nobody_look_into_it(daemon: Daemon) -> None:
 
     with subprocess.Popen([*daemon.prefix, "sleep", "30"]) as other:
         until(lambda: look(other.pid))
-        assert not look(daemon.process.pid)
         other.kill()
+    assert not look(daemon.process.pid)
     with open(f"/proc/{daemon.process.pid}/limits") as limits:
         assert next(line for line in limits if line.startswith("Max core file size")).split()[4:6] == ["0", "0"]
 
