@@ -1,6 +1,8 @@
 """Every command in the documents is run, in order, as a reader would type it; what they show of its output has to come."""
 
+import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -65,6 +67,8 @@ def test_every_command_of_a_paper_does_what_the_paper_shows(place, paper):
             if command == STARTS:
                 assert "wi-agent run -c config.example.yaml" in (ROOT / "Makefile").read_text()
                 continue
+            if command.startswith("promtool ") and shutil.which("promtool") is None and not os.environ.get("CI"):
+                continue  # Debian's prometheus is not what a fresh clone may ask for
             ended, output = typed(WATCH.sub("", command), place, environment)
             assert ended == status, f"{command}: exit status {ended}, {status} expected:\n{output}"
             for line in shown:
