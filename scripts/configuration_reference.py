@@ -30,11 +30,14 @@ HEADINGS = {
     "Identity": "identities[]",
     "IdentityRefresh": "identities[].refresh",
     "Serve": "identities[].serve",
+}
+"""What a block is called by who writes it; kinds of source, provider and sink are named by their role and tag."""
+PARTS = {
     "ChainedRole": "provider aws: chain[]",
     "ServiceAccount": "source kubernetes: serviceAccount",
     "BoundTo": "source kubernetes: boundTo",
 }
-"""What a block is called by who writes it; kinds of source, provider and sink are named by their role and tag."""
+"""Blocks of one kind."""
 PLURALS = {"block": "blocks", "text": "texts", "address": "addresses"}
 PATTERNS = {
     "a number and a unit": "duration",
@@ -56,7 +59,7 @@ def rendered() -> str:
 def reference() -> str:
     """The generated part: one table for each block, in the order of `HEADINGS`, then the kinds."""
     blocks = schema()["$defs"]
-    headings = HEADINGS | kinds(blocks)
+    headings = HEADINGS | kinds(blocks) | PARTS
     headings |= {name: f"block {name}" for name in blocks if name not in headings}
     meanings = yaml.safe_load(MEANINGS.read_text())
     return "".join(table(heading, blocks[name], meanings.get(name, {})) for name, heading in headings.items() if name in blocks)
@@ -119,7 +122,7 @@ def _limits(value: dict[str, Any]) -> str:
 
 def _default(value: dict[str, Any]) -> str:
     default = value.get("default")
-    return "" if default is None or default in ({}, []) else f"`{default if isinstance(default, str) else json.dumps(default)}`"
+    return "" if default is None or default in ({}, [], "") else f"`{default if isinstance(default, str) else json.dumps(default)}`"
 
 
 def _tags(choice: dict[str, Any]) -> list[tuple[str, str]]:
