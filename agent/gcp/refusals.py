@@ -74,10 +74,10 @@ def _remedy(refusal: _Refusal, trust: Trust) -> str:
     if refusal.code == "PERMISSION_DENIED" and (refusal.reason == "SERVICE_DISABLED" or "has not been used in project" in refusal.words):
         return "gcloud services enable iamcredentials.googleapis.com"
     remedies = {
-        "invalid_target": f"create {trust.provider}, or enable it: there is no such pool or provider, or it is disabled",
-        "invalid_request": f"check provider.workloadIdentityProvider ({trust.provider}) and provider.scopes",
+        "invalid_target": f"create {trust.believer}, or enable it: there is no such pool or provider, or it is disabled",
+        "invalid_request": f"check provider.workloadIdentityProvider ({trust.believer}) and provider.scopes",
         "invalid_scope": "check provider.scopes",
-        "unauthorized_client": f"let the attribute condition of {trust.provider} accept the subject {trust.subject}",
+        "unauthorized_client": f"let the attribute condition of {trust.believer} accept the subject {trust.subject}",
         "PERMISSION_DENIED": trust.denied(),
         "NOT_FOUND": f"check provider.serviceAccount: there is no {trust.account}",
         "INVALID_ARGUMENT": "check provider.scopes, and provider.lifetime: more than 1h has to be allowed by the organisation's policy "
@@ -90,15 +90,15 @@ def _remedy(refusal: _Refusal, trust: Trust) -> str:
 def _mistrusted(words: str, trust: Trust) -> str:
     """`invalid_grant` is anything about the token: only the words say what."""
     audiences = ",".join(trust.audiences)
-    if "audience" in words:
+    if "audience" in words and trust.provider:
         update = trust.update(f"--allowed-audiences={audiences}")
         return f"project the token with the audience that {trust.provider} accepts, or type: {update}"
     if "stale" in words or "expired" in words or "issued at" in words or "future" in words:
         return f"{CLOCKS}, and check that the source gives a new token each time"
-    if "issuer" in words:
+    if "issuer" in words and trust.provider:
         return f"type: {trust.update(f'--issuer-uri={trust.issuer}')}"
     if "sign" in words or "key" in words or "jwk" in words:
         return (
             f"Google has other keys of {trust.issuer} than the one that signed: let it fetch {trust.issuer}/jwks, or give it the keys again"
         )
-    return f"check that {trust.provider} names the issuer {trust.issuer} and accepts the audience {audiences}; {CLOCKS}"
+    return f"check that {trust.believer} names the issuer {trust.issuer} and accepts the audience {audiences}; {CLOCKS}"

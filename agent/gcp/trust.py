@@ -42,6 +42,11 @@ class Trust:
         pool = "projects/PROJECT_NUMBER/locations/global/workloadIdentityPools/PROJECT_ID.svc.id.goog"
         return f"principal://iam.googleapis.com/{pool}/subject/ns/{namespace}/sa/{name}"
 
+    @property
+    def believer(self) -> str:
+        """Who believes the token."""
+        return self.provider or "the cluster's workload identity pool"
+
     def update(self, flag: str) -> str:
         """The command that changes the provider."""
         return f"gcloud iam workload-identity-pools providers update-oidc {self._place()} {shlex.quote(flag)}"
