@@ -42,7 +42,7 @@ STAND_INS: Mapping[str, Any] = MappingProxyType(
         "state": "x",
     }
 )
-"""By key, or by type and key: what takes the place of a required setting, so that the rules see all that is around it. They conclude nothing from it."""
+"""By key, or by type and key: what takes the place of a required setting, so that rules see all around it; none concludes from it."""
 
 
 class Remainder:
