@@ -11,6 +11,7 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,16 @@ class Client:
         return found
 
     async def stop(self) -> None:
+        """Its end of input, and if that is not enough, its end."""
         assert self._process.stdin
         self._process.stdin.close()
-        assert await asyncio.wait_for(self._process.wait(), 10) == 0
+        try:
+            await asyncio.wait_for(self._process.communicate(), 10)
+        finally:
+            if self._process.returncode is None:
+                self._process.kill()
+                await self._process.wait()
+        assert self._process.returncode == 0
 
 
 async def started(daemon: Daemon, take: str, command: list[str], more: Mapping[str, str]) -> Client:
@@ -111,7 +119,7 @@ def chosen(entra: Entra, port: int, **provider: Any) -> dict[str, Any]:
 async def test_unmodified_clients_read_the_token_file_again_after_each_rotation(daemon: Daemon) -> None:
     modules = await asyncio.to_thread(node_path)
     context, pem = certificate(daemon.folder, "127.0.0.1")
-    async with Entra({}, tls=context) as entra:
+    async with AsyncExitStack() as stack, Entra({}, tls=context) as entra:
         entra.lifetime, entra.generations = 30, 2
         await asyncio.to_thread(daemon.start, chosen(entra, free_port(), exchange=False))
         told = [*COMMAND, "-c", str(daemon.file), "env", NAME, "--via", "files"]
@@ -127,6 +135,8 @@ async def test_unmodified_clients_read_the_token_file_again_after_each_rotation(
             (env, [*node, "default"], {**TRAPS, "NODE_PATH": str(modules), "NODE_EXTRA_CA_CERTS": pem}),
         ]
         clients = [await started(daemon, *way) for way in ways]
+        for client in clients:
+            stack.push_async_callback(client.stop)
         tokens: set[str] = set()
         for rotation in range(ROTATIONS + 1):
             if rotation:
@@ -141,8 +151,6 @@ async def test_unmodified_clients_read_the_token_file_again_after_each_rotation(
             assert len(entra.presented) == len(clients)
         assert tokens <= set(entra.granted)
         assert len(tokens) == len(clients) * (ROTATIONS + 1)
-        for client in clients:
-            await client.stop()
 
 
 @pytest.mark.timeout(120)
