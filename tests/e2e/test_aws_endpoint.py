@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import stat
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from bench.subjects import free_port
 from tests.e2e.aws import NAME, Boto3, command_line, run, served
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import Daemon, until
 from tests.servers.site import Site
 from tests.servers.sts import Sts
 
@@ -31,17 +32,24 @@ async def test_a_client_that_asks_first_is_served_by_an_agent_that_starts_a_seco
         config["identities"][0]["serve"]["authorization"] = "${WI_AUTHORIZATION}"
         daemon.configure(config)
         daemon.environment["WI_AUTHORIZATION"] = UID
-        client = await run(daemon, "endpoint", sys.executable, "-c", FIRST_ATTEMPT)
-        assert client.stdout
-        assert client.stderr
-        assert await client.stdout.readline() == b"asking\n"
-        await asyncio.sleep(1.0)
-        await asyncio.to_thread(daemon.start, wait=False)
-        key = (await asyncio.wait_for(client.stdout.read(), 20)).decode().strip()
-        assert key in sts.sessions, (await client.stderr.read()).decode()
-        await client.wait()
+        for tries_left in (2, 1, 0):  # botocore tries for 2 s, and a busy machine may need the second that is left to start a process
+            client = await run(daemon, "endpoint", sys.executable, "-c", FIRST_ATTEMPT)
+            assert client.stdout
+            assert client.stderr
+            assert await client.stdout.readline() == b"asking\n"
+            await asyncio.sleep(1.0)
+            await asyncio.to_thread(daemon.start, wait=False)
+            out, err = await asyncio.wait_for(client.communicate(), 20)
+            if out or not tries_left:
+                break
+            await asyncio.to_thread(daemon.kill)
+            shutil.rmtree(daemon.folder / "identities", ignore_errors=True)
+            sts.sessions.clear()
+            sts.actions.clear()
+        assert list(sts.sessions) == [out.decode().strip()], err.decode()
         assert sts.actions == {"AssumeRoleWithWebIdentity": 1}
         assert UID not in daemon.text()
+        await asyncio.to_thread(until, lambda: daemon.log("agent.started"))
         await asyncio.to_thread(daemon.stop)
 
 
