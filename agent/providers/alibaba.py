@@ -27,17 +27,18 @@ from agent.wire import PATIENCE, Wire
 RoleArn = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^acs:ram::[0-9]{5,20}:role/[A-Za-z0-9._-]{1,64}$", description="a RAM role such as acs:ram::1234567890123456:role/web"
+        pattern=r"^acs:ram::[0-9]{5,20}:role/[A-Za-z0-9._-]{1,64}$(?!\n)",
+        description="a RAM role such as acs:ram::1234567890123456:role/web",
     ),
 ]
 OidcProviderArn = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^acs:ram::[0-9]{5,20}:oidc-provider/[A-Za-z0-9._-]{1,128}$",
+        pattern=r"^acs:ram::[0-9]{5,20}:oidc-provider/[A-Za-z0-9._-]{1,128}$(?!\n)",
         description="an OIDC provider in RAM such as acs:ram::1234567890123456:oidc-provider/cluster",
     ),
 ]
-Region = Annotated[str, msgspec.Meta(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+$", max_length=64)]
+Region = Annotated[str, msgspec.Meta(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+$(?!\n)", max_length=64)]
 SHORTEST, LONGEST = Duration(900), Duration(43200)
 """What STS allows `DurationSeconds` to be; the role may allow less."""
 ABSURD = timedelta(days=3650)
@@ -53,7 +54,7 @@ class AlibabaSettings(Settings, tag="alibaba", tag_field="type"):
     """None: the one endpoint for all regions."""
     vpc: bool = False
     """Whether to ask the region's endpoint inside a VPC."""
-    session_name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9.@_-]{2,64}$")] | None = None
+    session_name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9.@_-]{2,64}$(?!\n)")] | None = None
     duration: Duration | None = None
     """None leaves it to Alibaba: one hour."""
     audiences: tuple[str, ...] = ("sts.aliyuncs.com",)
