@@ -48,7 +48,7 @@ class MetadataEndpoint:
         self._tally = tally
         self._guard = Guard(addresses)
         self._dialects: Mapping[str, Dialect] = {dialect.prefix: dialect for dialect in (Container(),)}
-        self._portions: dict[Key, Portion] = {}
+        self._portions: dict[str, Portion] = {}
         self._waiting = 0
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -70,9 +70,15 @@ class MetadataEndpoint:
         return await self._serve(dialect, profile)
 
     async def _serve(self, dialect: Dialect, profile: Profile) -> Answer:
-        key, now = Key(profile.name), self._clock.now()
-        portion = self._portions.get(key)
-        if portion is None or portion.grant is not self._store.newest(key) or portion.profile is not profile or portion.expires_at <= now:
+        now = self._clock.now()
+        portion = self._portions.get(profile.name)
+        if (
+            portion is None
+            or portion.grant is not self._store.newest(portion.grant.key)
+            or portion.profile is not profile
+            or portion.expires_at <= now
+        ):
+            key = Key(profile.name)
             grant = self._store.usable(key, now)
             if grant is None:
                 if self._waiting >= WAITERS:
@@ -90,17 +96,16 @@ class MetadataEndpoint:
         return portion.answer
 
     def _measure(self, dialect: Dialect, profile: Profile, grant: Grant) -> Portion:
-        known = self._portions.get(grant.key)
+        known = self._portions.get(profile.name)
         if known and known.grant is grant and known.profile is profile:
             return known  # as for the rest of a herd
         span, policy = serving_span(grant), profile.credential_policy
         assert span  # noqa: S101  # else the store would not have called it usable
         late_after = min(stale_after(span, policy), span.expires_at - timedelta(seconds=granted_margin(span, policy)))
         portion = Portion(grant, profile, dialect.render(grant), span.expires_at, late_after)
-        self._portions = {
-            key: kept for key, kept in self._portions.items() if self._store.record(key)
-        }  # no credential outlives its identity
-        self._portions[grant.key] = portion
+        there = {one.name for one in self._store.profiles()}  # no credential outlives its identity
+        self._portions = {name: kept for name, kept in self._portions.items() if name in there}
+        self._portions[profile.name] = portion
         return portion
 
 
