@@ -5,6 +5,7 @@ https://learn.microsoft.com/cli/azure/identity/federated-credential
 """
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +36,13 @@ class Trust:
         return {"name": self.name, "issuer": self.issuer, "subject": self.subject, "audiences": list(self.audiences[:1])}
 
     def lines(self) -> list[str]:
-        """Commands for a shell with the rights to run them; the remarks between them are the shell's comments."""
+        """Commands for a shell with the rights to run them; the remarks between them are the shell's comments.
+
+        None for an issuer that is no plain URL, or a subject in more than one line: both come from a token, and must not
+        become a command.
+        """
+        if not re.fullmatch(r"[\x21-\x7e]+", self.issuer) or not self.subject.isprintable():
+            return []
         text = []
         if not self.issuer.startswith("https://"):
             text.append(f"# {self.issuer} is no https URL: Entra takes no other, and has to fetch its documents over the Internet")

@@ -283,3 +283,10 @@ def test_the_trust_to_create_is_what_the_servers_of_these_tests_demand() -> None
     assert "az cloud set --name AzureChinaCloud" in china
     assert "no https URL" in china[0]
     assert any("""--subject 'it'"'"'s'""" in line for line in china)
+
+
+@pytest.mark.parametrize(
+    "claims", [{"issuer": "https://x\nrm -rf ~"}, {"issuer": "https://x y"}, {"subject": "a\nrm -rf ~"}, {"subject": "\x1b[2J"}], ids=str
+)
+def test_no_token_writes_a_command(claims: dict[str, str]) -> None:
+    assert trust_of(azure_settings(), **{"issuer": "https://issuer.example", "subject": SUBJECT, **claims}).lines() == []
