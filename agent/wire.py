@@ -128,8 +128,10 @@ class Wire:
             version = (file.st_mtime, file.st_ino)
             if self._authorities is None or self._authorities[0] != version:
                 self._authorities = version, ssl.create_default_context(cafile=self._ca_file)
-        except OSError as error:  # ssl.SSLError too: not PEM
-            reason = error.strerror or "not a PEM file"
+        except ssl.SSLError:
+            reason = "not a PEM file"
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
         else:
             return self._authorities[1]
         raise self._rejected(f"provider.caFile {self._ca_file} cannot be used: {reason}", "make it a readable file of PEM certificates")
