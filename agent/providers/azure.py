@@ -73,9 +73,8 @@ class AzureSettings(Settings, tag="azure", tag_field="type"):
 
 def faults(settings: AzureSettings) -> Iterator[tuple[str, str]]:
     """What is wrong between the settings: the field, and what is allowed."""
-    for field in ("scopes", "resources"):
-        if not settings.exchange and getattr(settings, field):
-            yield field, "says what the agent asks for, which with exchange: false is left to the SDK"
+    if not settings.exchange and settings.resources:
+        yield "resources", "says what the agent may ask for, which with exchange: false is left to the SDK"
     if settings.exchange and not settings.kept:
         yield "scopes", "empty, and no cloud of Microsoft's is asked: name at least one scope, such as https://HOST/.default"
     for index, scope in enumerate(settings.scopes):
@@ -182,6 +181,8 @@ class AzureProvider:
             raise Rejected(
                 f"{self._identity}: nobody can be {settings.client_id} without a token", remedy="give the identity another source"
             )
+        if not settings.kept:
+            raise Rejected(f"{self._identity}: there is no scope to ask for", remedy="name one in provider.scopes")
         resource = variant or settings.kept[0].removesuffix(SUFFIX)
         issued_at = self._clock.now()
         value, expires_at = await self._ask(token, resource + SUFFIX)

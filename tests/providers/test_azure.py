@@ -177,6 +177,13 @@ async def test_a_generation_too_old_is_refused_and_the_next_one_is_not(cloud: Az
     assert "AADSTS700024" in (await failure(cloud, first)).message
 
 
+async def test_another_cloud_without_scopes_has_nothing_to_ask_for(cloud: Azure) -> None:
+    error = await failure(cloud, authority="https://own.example")
+    assert isinstance(error, Rejected)
+    assert "provider.scopes" in error.remedy
+    assert cloud.entra.requests == 0
+
+
 async def test_without_a_token_there_is_nothing_to_exchange(cloud: Azure) -> None:
     with pytest.raises(Rejected, match="without a token"):
         await cloud.provider().exchange(None)

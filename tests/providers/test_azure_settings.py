@@ -148,7 +148,7 @@ FAULTS: list[tuple[dict[str, Any], list[str]]] = [
     ({"exchange": False}, []),
     ({"exchange": False, "authority": "https://own.example"}, []),
     ({"authority": "https://own.example"}, ["scopes"]),
-    ({"exchange": False, "scopes": [f"{VAULT}/.default"], "resources": [VAULT]}, ["scopes", "resources"]),
+    ({"exchange": False, "scopes": [f"{VAULT}/.default"], "resources": [VAULT]}, ["resources"]),
     ({"scopes": [f"{VAULT}/.default", f"{VAULT}/.default"]}, ["scopes[1]"]),
     ({"endpoint": "https://login.example/base"}, []),
     ({"endpoint": "https://u:p@login.example"}, ["endpoint"]),
