@@ -44,7 +44,7 @@ def _locked(folder):
 
 @contextmanager
 def running(folder):
-    """The server's port and CA file, running while this is held."""
+    """The server's port, its etcd's, and its CA file; running while this is held."""
     (folder / "users").mkdir(parents=True, exist_ok=True)
     user = folder / "users" / str(os.getpid())
     with _locked(folder):
@@ -66,7 +66,7 @@ def running(folder):
                 time.sleep(0.05)
         state = json.loads((folder / "state.json").read_text())
     try:
-        yield state["port"], folder / "tls" / "127.0.0.1.pem"
+        yield state["port"], state["store"], folder / "tls" / "127.0.0.1.pem"
     finally:
         user.unlink()
         deadline = time.monotonic() + 20
@@ -105,7 +105,7 @@ def _start(folder):
     server += ["--service-account-issuer", ISSUER, "--service-account-key-file", folder / "sa.key"]
     server += ["--service-account-signing-key-file", folder / "sa.key", "--service-cluster-ip-range", "10.0.0.0/24"]
     server += ["--watch-cache=true", "--default-watch-cache-size=10", "--advertise-address", "127.0.0.1", "--v=1"]
-    return [subprocess.Popen([str(word) for word in words]) for words in (etcd, server)], port
+    return [subprocess.Popen([str(word) for word in words]) for words in (etcd, server)], port, store
 
 
 def _ready(folder, port):
@@ -130,13 +130,13 @@ def _alive(folder):
 
 
 def main(folder):
-    processes, port = _start(folder)
+    processes, port, store = _start(folder)
     try:
         while not _ready(folder, port):
             assert all(process.poll() is None for process in processes), "a server ended before it was ready"
             assert _alive(folder), "nobody waits any more"
             time.sleep(0.1)
-        (folder / "state.new").write_text(json.dumps({"port": port}))
+        (folder / "state.new").write_text(json.dumps({"port": port, "store": store}))
         (folder / "state.new").rename(folder / "state.json")
         while True:
             time.sleep(0.2)

@@ -42,6 +42,10 @@ class Cluster:
         """Of the workloads, this test's own."""
         self.home = f"{self.namespace}-agent"
         """Of the agent."""
+        self.fake = None
+        """The stand-in, if it is one."""
+        self.store = ""
+        """The real one's etcd."""
         self._session = session
         self._trusted = ssl.create_default_context(cafile=ca)
 
@@ -104,6 +108,26 @@ class Cluster:
         """What the agent shows to the API server from now on."""
         (self.folder / "token.new").write_text(text)
         (self.folder / "token.new").rename(self.folder / "token")
+
+    async def forget(self, version):
+        """The server no longer knows what was before this resourceVersion."""
+        if self.fake:
+            self.fake.forgotten = int(version)
+        else:
+            async with self._session.post(f"{self.store}/v3/kv/compaction", json={"revision": version, "physical": True}) as response:
+                assert response.status == 200, await response.text()
+
+    def kubeconfig(self, user=None, **cluster):
+        """A file; its user is the admin where nobody else is named."""
+        name = {"name": "x"}
+        document = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
+        document["contexts"] = [{**name, "context": {"cluster": "x", "user": "x"}}]
+        server = {"server": f"https://127.0.0.1:{self.proxy.port}", "certificate-authority": "serviceaccount/ca.crt"}
+        document["clusters"] = [{**name, "cluster": {**server, **cluster}}]
+        document["users"] = [{**name, "user": user or {"token": ADMIN}}]
+        path = self.folder.parent / f"kubeconfig-{uuid4().hex}"
+        path.write_text(yaml.safe_dump(document))
+        return str(path)
 
     async def furnish(self):
         """Namespaces, the agent's own ServiceAccount and its token, and a workload's: `app`."""

@@ -1,5 +1,6 @@
 """Fixtures for tests against an API server: each runs over the real one and over the stand-in, so that the stand-in is proven."""
 
+import asyncio
 import os
 
 import pytest
@@ -29,12 +30,18 @@ async def cluster(request, tmp_path):
     folder.mkdir()
     async with connector() as session:
         if request.param == "real":
-            port, ca = request.getfixturevalue("real_api_server")
+            port, store, ca = request.getfixturevalue("real_api_server")
             async with before(f"https://127.0.0.1:{port}", str(ca), context) as proxy:
-                yield await _furnished(Cluster(f"https://127.0.0.1:{port}", str(ca), proxy, folder, session), pem)
+                genuine = Cluster(f"https://127.0.0.1:{port}", str(ca), proxy, folder, session)
+                genuine.store = f"http://127.0.0.1:{store}"
+                yield await _furnished(genuine, pem)
+                await asyncio.sleep(0.05)  # for TLS to say goodbye
         else:
             async with FakeApiServer(context) as server, before(server.url, pem, context) as proxy:
-                yield await _furnished(Cluster(server.url, pem, proxy, folder, session), pem)
+                stand_in = Cluster(server.url, pem, proxy, folder, session)
+                stand_in.fake = server
+                yield await _furnished(stand_in, pem)
+                await asyncio.sleep(0.05)
 
 
 async def _furnished(cluster, pem):

@@ -1,0 +1,214 @@
+import asyncio
+from contextlib import asynccontextmanager
+from random import Random
+
+import pytest
+
+from agent.clock import WallClock
+from agent.kube.refusals import Question
+from agent.kube.watch import Watch
+from tests.fakes import FakeClock
+from tests.kube.proxy import Fault
+
+
+class Watching:
+    """What a watch has said so far."""
+
+    def __init__(self, events):
+        self._queue = asyncio.Queue()
+        self._events = events
+
+    async def run(self):
+        async for event in self._events:
+            self._queue.put_nowait(event)
+
+    async def next(self, patience=5.0):
+        async with asyncio.timeout(patience):
+            return await self._queue.get()
+
+    async def next_about(self, kind):
+        """The next event of this kind, and the annotations of what it is about."""
+        event = await self.next()
+        assert event.kind == kind, event
+        return [one["metadata"].get("annotations", {}) for one in event.objects]
+
+    @property
+    def silent(self):
+        return self._queue.empty()
+
+
+@asynccontextmanager
+async def watching(cluster, kube, name="app", clock=None):
+    path = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts"
+    question = Question(verb="watch", resource="serviceaccounts", namespace=cluster.namespace, name=name)
+    query = [("fieldSelector", f"metadata.name={name}")]
+    watch = Watch(kube.client(), path, question, clock=clock or WallClock(), random=Random(1), whose="demo", query=query)
+    found = Watching(watch.events())
+    task = asyncio.ensure_future(found.run())
+    try:
+        yield found
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+@pytest.fixture
+async def kube(cluster):
+    await cluster.allow("watch.yaml", "app")
+    async with cluster.clients() as kube:
+        yield kube
+
+
+async def until(done):
+    async with asyncio.timeout(5):
+        while not done():
+            await asyncio.sleep(0.01)
+
+
+async def test_what_there_is_comes_first_and_then_each_change_within_a_second(cluster, kube):
+    async with watching(cluster, kube) as watch:
+        assert await watch.next_about("listed") == [{}]
+        await until(lambda: cluster.proxy.count("watch=true") == 1)
+        await cluster.annotate("app", {"role": "one"})
+        async with asyncio.timeout(1):
+            assert await watch.next_about("modified") == [{"role": "one"}]
+        await cluster.delete("ServiceAccount", "app")
+        async with asyncio.timeout(1):
+            assert await watch.next_about("deleted") == [{"role": "one"}]
+        await cluster.account("app", annotations={"role": "two"})
+        async with asyncio.timeout(1):
+            assert await watch.next_about("added") == [{"role": "two"}]
+    assert cluster.proxy.count() == 2
+
+
+async def test_others_in_the_namespace_are_neither_seen_nor_allowed_to_be(cluster, kube):
+    async with watching(cluster, kube) as watch:
+        await watch.next_about("listed")
+        await until(lambda: cluster.proxy.count("watch=true") == 1)
+        await cluster.account("app2")
+        await cluster.annotate("app", {"role": "one"})
+        assert await watch.next_about("modified") == [{"role": "one"}]
+    async with watching(cluster, kube, "app2") as watch:
+        event = await watch.next()
+        assert event.kind == "failed"
+        assert "may not watch serviceaccounts of app2" in str(event.error)
+
+
+async def test_after_a_cut_it_goes_on_where_it_was_and_misses_nothing(cluster, kube):
+    async with watching(cluster, kube) as watch:
+        await watch.next_about("listed")
+        await until(lambda: cluster.proxy.count("watch=true") == 1)
+        await cluster.annotate("app", {"role": "one"})
+        await watch.next_about("modified")
+        cluster.proxy.always = Fault(status=503)
+        cluster.proxy.cut()
+        assert (await watch.next()).kind == "failed"
+        await cluster.annotate("app", {"role": "two"})
+        cluster.proxy.always = None
+        while (event := await watch.next()).kind == "failed":
+            pass
+        assert event.kind == "modified"
+        assert event.objects[0]["metadata"]["annotations"] == {"role": "two"}
+    assert cluster.proxy.count("watch=true") == cluster.proxy.count() - 1  # one list
+
+
+@pytest.mark.parametrize("how", ["as an answer", "as an event"])
+async def test_a_version_that_is_too_old_is_listed_anew_at_once(cluster, kube, how):
+    gone = '{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410, "message": "too old"}'
+    fault = Fault(status=410, body=gone, match="watch=true")
+    if how == "as an event":
+        fault = Fault(status=200, body=f'{{"type": "ERROR", "object": {gone}}}\n', match="watch=true")
+    cluster.proxy.faults = [fault]
+    clock = FakeClock()  # on which nothing that waits goes on
+    async with watching(cluster, kube, clock=clock) as watch:
+        await watch.next_about("listed")
+        await watch.next_about("listed")
+        await until(lambda: cluster.proxy.count("watch=true") == 2)
+        await cluster.annotate("app", {"role": "one"})
+        assert await watch.next_about("modified") == [{"role": "one"}]
+
+
+async def test_what_the_server_itself_has_forgotten_is_listed_anew(cluster, kube):
+    """Over events, which the real server keeps no cache of: its etcd forgets when told to."""
+
+    async def event():
+        about = {"kind": "ServiceAccount", "namespace": cluster.namespace, "name": "app"}
+        made = await cluster.create("Event", f"e{cluster.proxy.count()}", metadata={"generateName": "e"}, involvedObject=about)
+        return made["metadata"]["resourceVersion"]
+
+    path = f"/api/v1/namespaces/{cluster.namespace}/events"
+    question = Question(verb="watch", resource="events", namespace=cluster.namespace)
+    watch = Watch(kube.client(cluster.kubeconfig()), path, question, clock=FakeClock(), random=Random(1), whose="demo")
+    events = watch.events()
+    try:
+        async with asyncio.timeout(5):
+            assert (await anext(events)).objects == ()
+            old = watch._version
+            await cluster.forget(await event())
+            assert watch._version == old
+            assert len((await anext(events)).objects) == 1
+    finally:
+        await events.aclose()
+    assert cluster.proxy.count("watch=true") == 1
+
+
+async def test_a_server_that_always_says_410_is_not_stormed(cluster, kube):
+    cluster.proxy.always = Fault(status=410, match="watch=true")
+    clock = FakeClock()
+    async with watching(cluster, kube, clock=clock) as watch:
+        await watch.next_about("listed")
+        await watch.next_about("listed")
+        await until(lambda: cluster.proxy.count() == 4)
+        await asyncio.sleep(0.1)
+        assert cluster.proxy.count() == 4
+        for _ in range(60):
+            await clock.advance(10.0)
+            await asyncio.sleep(0.01)
+        assert cluster.proxy.count() < 60
+
+
+async def test_a_server_that_is_away_is_asked_less_and_less(cluster, kube):
+    cluster.proxy.always = Fault(status=503)
+    clock = FakeClock()
+    async with watching(cluster, kube, clock=clock) as watch:
+        for _ in range(100):
+            await clock.advance(6.0)
+            await asyncio.sleep(0.01)
+        assert 5 < cluster.proxy.count() < 30  # in ten minutes
+        assert (await watch.next()).kind == "failed"
+        cluster.proxy.always = None
+        await clock.advance(60.0)
+        while (event := await watch.next()).kind == "failed":
+            pass
+        assert event.kind == "listed"
+
+
+async def test_retry_after_is_honoured(cluster, kube):
+    cluster.proxy.faults = [Fault(status=429, headers={"Retry-After": "40"})]
+    clock = FakeClock()
+    async with watching(cluster, kube, clock=clock) as watch:
+        assert (await watch.next()).error.retry_after == 40
+        await clock.advance(39.0)
+        await asyncio.sleep(0.05)
+        assert watch.silent
+        await clock.advance(2.0)
+        await watch.next_about("listed")
+
+
+async def test_a_watch_that_falls_silent_is_begun_anew(cluster, kube, monkeypatch):
+    monkeypatch.setattr("agent.kube.watch.SILENCE", 0.3)
+    async with watching(cluster, kube) as watch:
+        await watch.next_about("listed")
+        await until(lambda: cluster.proxy.count("watch=true") >= 2)
+        await cluster.annotate("app", {"role": "one"})
+        assert await watch.next_about("modified") == [{"role": "one"}]
+
+
+async def test_what_is_no_event_is_not_believed(cluster, kube):
+    cluster.proxy.faults = [Fault(status=200, body="<html>\n", match="watch=true")]
+    clock = FakeClock()
+    async with watching(cluster, kube, clock=clock) as watch:
+        await watch.next_about("listed")
+        event = await watch.next()
+        assert event.kind == "failed"
+        assert "no event of a watch" in str(event.error)
