@@ -34,8 +34,6 @@ class Trust:
     """Its ARN."""
     audience: str = "sts.aliyuncs.com"
     client_ids: tuple[str, ...] = ("sts.aliyuncs.com",)
-    keys_at: str = ""
-    """Where the issuer's documents really are; empty: where they say."""
     longest: int = 3600
 
 
@@ -154,12 +152,11 @@ class AlibabaSts(Site):
         """What the issuer publishes, fetched each time."""
         try:
             async with aiohttp.ClientSession(raise_for_status=True, timeout=aiohttp.ClientTimeout(total=2)) as http:
-                async with http.get(f"{trust.keys_at or trust.issuer}/.well-known/openid-configuration") as response:
+                async with http.get(f"{trust.issuer}/.well-known/openid-configuration") as response:
                     document = await response.json()
                 if document["issuer"] != trust.issuer:
                     raise KeyError
-                uri = document["jwks_uri"]
-                async with http.get(uri.replace(trust.issuer, trust.keys_at, 1) if trust.keys_at else uri) as response:
+                async with http.get(document["jwks_uri"]) as response:
                     return list(jwt.PyJWKSet.from_dict(await response.json()).keys)
         except (aiohttp.ClientError, TimeoutError, KeyError, ValueError, jwt.PyJWTError):
             message = f"Get public keys from OIDC Provider failed, the issuer is {trust.issuer}."
