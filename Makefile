@@ -28,7 +28,7 @@ demo: .venv/dev ## boto3 and the aws command line take credentials by endpoint a
 	@$(CLEAN) sh scripts/demo.sh $(ARGS)
 
 test: .venv/dev ## all but the long ones
-	@$(CLEAN) $(BIN)/pytest -q -n auto -m 'not torture and not nightly' $(ARGS)
+	@$(CLEAN) $(BIN)/pytest -q -n auto --dist worksteal -m 'not torture and not nightly' $(ARGS)
 
 torture: .venv/dev ## the long ones
 	@$(CLEAN) $(BIN)/pytest -m 'torture or nightly' --timeout 3600 $(ARGS)

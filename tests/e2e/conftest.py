@@ -9,10 +9,16 @@ from tests.e2e.daemon import Daemon
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks them; and those that take more than a minute begin first, each in a worker of its own: they mostly wait."""
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.e2e)
+    long = [item for item in items if (limit := item.get_closest_marker("timeout")) and limit.args[0] > 60]
+    items[:] = [item for item in items if item not in long]
+    each = len(items) // max(1, len(long))
+    for index, item in enumerate(long):
+        items.insert(index * (each + 1), item)
 
 
 @pytest.fixture
