@@ -16,7 +16,7 @@ import structlog
 
 from agent.aws.clients import AwsClients
 from agent.clock import Clock, WallClock
-from agent.config import Config
+from agent.config import Config, own_ports
 from agent.fleet import Fleet
 from agent.kube.clients import KubeClients
 from agent.model import Key
@@ -135,6 +135,8 @@ async def _listen(stack: AsyncExitStack, config: Config, parts: Parts, clock: Cl
 
         metadata = MetadataEndpoint(parts.store, clock, parts.tally, config.metadata.listen)
         await stack.enter_async_context(listening(metadata.answer, config.metadata.listen, "metadata", socket_mode=0o660))
+        for name, addresses in own_ports(config).items():
+            await stack.enter_async_context(listening(metadata.answering(name), addresses, f"serve.port of {name}"))
     admin = AdminEndpoint(parts.store, clock, collector)
     await stack.enter_async_context(listening(admin.answer, config.admin.listen, "admin"))
 

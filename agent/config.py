@@ -17,7 +17,8 @@ Jitter = Annotated[float, msgspec.Meta(ge=0, le=0.5)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 Name = Annotated[str, msgspec.Meta(pattern=NAME, max_length=253)]
-Dialect = Literal["container"]
+Dialect = Literal["container", "imds", "gce", "appservice", "azure-imds", "uri", "ecs"]
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
 class BackoffSettings(Settings):
@@ -91,12 +92,42 @@ class IssuerBlock(Settings):
     rotation: Rotation = Rotation()
 
 
+class ImdsFacts(Settings):
+    """What the dialect imds says beside the credential."""
+
+    v1: bool = False
+    """Answer requests without a session token, too: version 1 of the protocol, which forged requests reach more easily."""
+    availability_zone: Annotated[str, msgspec.Meta(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+[a-z]$", max_length=64)] | None = None
+    """None: zone `a` of the provider's region; SDKs read their region from it."""
+
+
+class GceFacts(Settings):
+    """What the dialect gce says beside the credential; what is not set follows from the provider, or is not there."""
+
+    project_id: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9.:-]*$", max_length=253)] | None = None
+    project_number: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,30}$")] | None = None
+    zone: Annotated[str, msgspec.Meta(pattern=r"^[a-z]+(-[a-z0-9]+)+$", max_length=63)] | None = None
+    """Such as europe-west1-b."""
+    universe_domain: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9.-]+$", max_length=253)] | None = None
+    cluster_name: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$", max_length=63)] | None = None
+    cluster_location: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$", max_length=63)] | None = None
+    email: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._@-]+$", max_length=254)] | None = None
+    """None: the provider's service account, else the pool of the project (PROJECT.svc.id.goog), as GKE has it."""
+
+
 class Serve(Settings):
     """How the identity is served to SDKs; nothing is served that is not listed."""
 
     dialects: tuple[Dialect, ...] = ()
+    port: Port | None = None
+    """Of its own, on the hosts of metadata.listen: well-known paths are this identity's there. For clients that drop a path from
+    the address they are given (Node's of AWS and Google)."""
+    default: bool = False
+    """The well-known paths of its dialects are this identity's on metadata.listen itself; one identity for each dialect."""
     authorization: str | None = None
     """What a client has to present; `${NAME}` takes it from the environment. Without it the agent makes one up."""
+    imds: ImdsFacts = ImdsFacts()
+    gce: GceFacts = GceFacts()
 
 
 class Shutdown(Settings):
@@ -139,3 +170,11 @@ def identity_digest(identity: Identity, config: Config) -> str:
         f"{issuer.url.text}\n{issuer.algorithm}" if issuer else "",
         *identity.sinks,
     )
+
+
+def own_ports(config: Config) -> dict[str, tuple[Address, ...]]:
+    """Where the identities with a port of their own are served, by name."""
+    hosts = dict.fromkeys(address.host for address in config.metadata.listen if not address.path)
+    return {
+        identity.name: tuple(Address(host, identity.serve.port) for host in hosts) for identity in config.identities if identity.serve.port
+    }

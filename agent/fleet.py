@@ -16,6 +16,7 @@ from agent.authorization import shared
 from agent.config import Config, Identity, identity_digest
 from agent.courier import Courier
 from agent.departure import close, whereabouts, withdraw
+from agent.facts import facts
 from agent.gate import Gate
 from agent.keeper import Habits, Keeper
 from agent.margins import credential_margin, token_margin
@@ -197,6 +198,8 @@ def _profile(identity: Identity, config: Config, digest: str, places: list[Sink]
         required=identity.required,
         dialects=identity.serve.dialects,
         authorization=authorization,
+        default=identity.serve.default,
+        facts=facts(identity),
         token_policy=token,
         credential_policy=Policy(at=at, jitter=jitter, max_age=max_age, margin=credential_margin(identity.serve.dialects)),
     )

@@ -1,6 +1,7 @@
 """What is known of one identity at one moment, and how that stands. The store keeps these; everybody may read them."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -26,6 +27,10 @@ class Profile:
     """How it is served."""
     authorization: Secret | None = None
     """What a client has to present, in the dialects that can."""
+    default: bool = False
+    """Whether the well-known paths of its dialects are its on the main listener."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What its dialects say beside the credential: region, project and so on; nothing secret."""
     token_policy: Policy = Policy()
     credential_policy: Policy = Policy()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from agent.clock import Clock
-from agent.config import Config
+from agent.config import Config, own_ports
 from agent.errors import ConfigError
 from agent.fleet import Fleet
 from agent.reading import load
@@ -71,6 +71,7 @@ def refuse_restart(running: Config, wanted: Config) -> None:
             ("admin.listen", running.admin.listen, wanted.admin.listen),
             ("metadata.listen", running.metadata.listen, wanted.metadata.listen),
             ("control.socket", running.control.socket, wanted.control.socket),
+            ("serve.port", own_ports(running), own_ports(running) | own_ports(wanted)),  # one that goes stays open, and answers 404
             ("metadata, closed until now,", not _serves(running) and _serves(wanted), False),
         )
         if one != other

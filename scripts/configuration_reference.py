@@ -30,6 +30,8 @@ HEADINGS = {
     "Identity": "identities[]",
     "IdentityRefresh": "identities[].refresh",
     "Serve": "identities[].serve",
+    "ImdsFacts": "identities[].serve.imds",
+    "GceFacts": "identities[].serve.gce",
 }
 """What a block is called by who writes it; kinds of source, provider and sink are named by their role and tag."""
 PARTS = {

@@ -1,8 +1,9 @@
 """All that is known of a cloud: one file for each."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import assert_never
 
+from agent.aws.facts import facts as facts_of_aws
 from agent.model import Paths, Provider
 from agent.providers import alibaba, aws, azure, gcp
 from agent.providers.alibaba import AlibabaProvider, AlibabaSettings
@@ -105,5 +106,18 @@ def variants(settings: ProviderSettings) -> Sequence[str]:
             return ()
         case AzureSettings():
             return azure.variants(settings)
+        case _:
+            assert_never(settings)
+
+
+def facts(settings: ProviderSettings) -> Mapping[str, str]:
+    """What this cloud's metadata dialects can say of the identity beside its credential; nothing secret."""
+    match settings:
+        case GenericSettings() | AzureSettings() | AlibabaSettings():
+            return {}
+        case AwsSettings():
+            return facts_of_aws(settings.roles[-1], settings.region)
+        case GcpSettings():
+            return gcp.facts(settings)
         case _:
             assert_never(settings)

@@ -15,6 +15,7 @@ from agent.gcp.cluster import Cluster
 from agent.gcp.credential import AccessToken, IdToken, TokenFile, access_token
 from agent.gcp.errand import Account, Errand
 from agent.gcp.exchange import Exchange
+from agent.gcp.facts import facts as facts_of
 from agent.gcp.settings import MOST_SCOPES, GcpSettings, faults
 from agent.gcp.trust import Trust
 from agent.gcp.variables import from_files
@@ -24,7 +25,7 @@ from agent.toolbox import Toolbox
 from agent.variables import Variables
 from agent.wire import PATIENCE, Wire
 
-__all__ = ["GcpProvider", "GcpSettings", "environment", "faults", "trust_of"]
+__all__ = ["GcpProvider", "GcpSettings", "environment", "facts", "faults", "trust_of"]
 
 ID = "id:"
 """Before the audience, in a variant that is a Google-signed ID token."""
@@ -169,6 +170,11 @@ def environment(settings: GcpSettings, identity: str, paths: Paths) -> Variables
         token_file=not settings.delegates,
         exchanged=settings.exchange,
     )
+
+
+def facts(settings: GcpSettings) -> Mapping[str, str]:
+    """What a metadata server says of it."""
+    return facts_of(settings, _project(settings))
 
 
 def trust_of(settings: GcpSettings, *, issuer: str, subject: str, audiences: Sequence[str] = ()) -> Trust:

@@ -9,11 +9,10 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from agent.model import Grant, Secret
 from agent.record import Profile
-from agent.serving.dialect import Answer
+from agent.serving.dialect import Answer, Visit, Want
 from agent.serving.guard import knows
 
 HEADERS = {"Content-Type": "application/json", "Cache-Control": "no-store"}
@@ -24,24 +23,28 @@ class Container:
 
     name = "container"
     prefix = "aws"
+    rooted = False
     patience = 1.8
 
-    def knows(self, rest: str) -> bool:
-        return rest == "credentials"
+    def knows(self, visit: Visit) -> bool:
+        return visit.named and visit.path == "/credentials"
 
-    def admits(self, request: web.BaseRequest, profile: Profile) -> Answer | None:
-        if request.method != "GET":
+    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
+        if visit.request.method != "GET":
             return self.refuse(405, "only GET")
-        if not knows(request, profile.authorization):
+        if not knows(visit.request, profile.authorization):
             return self.refuse(401, "the Authorization header does not hold this identity's authorization")
         return None
+
+    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:  # noqa: ARG002  # there is only one thing
+        return Want(self.render)
 
     def refuse(self, status: int, reason: str) -> Answer:
         """botocore shows no body, the others show `code` and `message`."""
         body = msgspec.json.encode({"code": _CODES.get(status, "Refused"), "message": reason})
         return Answer(status, body, HEADERS | ({"Retry-After": "1"} if status == 503 else {}) | ({"Allow": "GET"} if status == 405 else {}))
 
-    def render(self, grant: Grant) -> Answer:
+    def render(self, grant: Grant, _profile: Profile | None = None) -> Answer:
         return Answer(200, msgspec.json.encode({name: _plain(value) for name, value in grant.credential.document().items()}), HEADERS)
 
 

@@ -1,7 +1,8 @@
 """What every metadata dialect has to say of itself."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
 from aiohttp import web
@@ -18,6 +19,52 @@ class Answer:
     body: bytes = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict)
 
+    def at(self, _now: datetime) -> "Answer":
+        """The response at this moment."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Countdown:
+    """A good response whose body says how many whole seconds are left, between two parts that stay as they are."""
+
+    before: bytes = field(repr=False)
+    after: bytes = field(repr=False)
+    expires_at: datetime
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def at(self, now: datetime) -> Answer:
+        """The response at this moment."""
+        left = max(0, int((self.expires_at - now).total_seconds()))
+        return Answer(200, b"%s%d%s" % (self.before, left, self.after), self.headers)
+
+
+Rendered = Answer | Countdown
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request, and the path by which it came to a dialect."""
+
+    request: web.BaseRequest
+    path: str
+    """As sent, from its slash on and without the query: what follows the identity's name, or the whole of a well-known path."""
+    named: bool
+    """Whether the path names the identity: `/aws/NAME` and then `path`."""
+    before: str = ""
+    """What stands before `path`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A credential that a request asks for, and how it is written down."""
+
+    render: Callable[[Grant, Profile], Rendered]
+    variant: str = ""
+    """As in the store's keys."""
+    shape: str = ""
+    """All that the rendering depends on beside grant and profile: what was rendered is kept by it."""
+
 
 class Dialect(Protocol):
     """One way in which SDKs ask for credentials."""
@@ -25,18 +72,23 @@ class Dialect(Protocol):
     name: str
     """In the configuration and as a label."""
     prefix: str
-    """First part of its paths."""
+    """First part of the paths that name an identity; empty where none can."""
+    rooted: bool
+    """Whether it has well-known paths, which name no identity."""
     patience: float
     """Seconds its clients wait at least: before the first credential a request is held for so long, then told to come back."""
 
-    def knows(self, rest: str) -> bool:
-        """Whether this path below the identity's name is one of its."""
+    def knows(self, visit: Visit) -> bool:
+        """Whether this path is one of its."""
 
-    def admits(self, request: web.BaseRequest, profile: Profile) -> Answer | None:
+    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
         """None, or how the request is refused: method, static headers, authorization."""
 
-    def refuse(self, status: int, reason: str) -> Answer:
-        """An error as its clients expect one; 503 carries Retry-After."""
+    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+        """What an admitted request asks for: the answer, where that needs no credential, or else which one. Waits for nothing."""
 
-    def render(self, grant: Grant) -> Answer:
-        """The credential."""
+    def refuse(self, status: int, reason: str) -> Answer:
+        """An error as its clients expect one; 503 carries Retry-After.
+
+        403 from the guard, 404, 503 where there is nothing yet, and for a variant 400 (the cloud refuses it) and 429 (too many).
+        """

@@ -85,7 +85,9 @@ async def _open(runner: web.BaseRunner, address: Address, purpose: str, socket_m
         ]
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        setting = "control.socket" if purpose == "control" else f"{purpose}.listen"
+        setting = {"control": "control.socket", "metadata": "metadata.listen", "admin": "admin.listen", "issuer": "issuer.listen"}.get(
+            purpose, purpose
+        )
         raise ConfigError(f"cannot listen on {address} for {purpose}: {reason}", remedy=f"free it, or set another {setting}") from None
 
 

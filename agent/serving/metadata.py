@@ -3,28 +3,34 @@
 It calls no provider. A dialect says in its own file what its clients send and expect.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from aiohttp import web
 
 from agent.clock import Clock
-from agent.errors import RefreshError
+from agent.errors import RefreshError, Rejected
 from agent.model import Grant, Key
 from agent.record import Profile, serving_span
 from agent.schedule import granted_margin, stale_after
-from agent.serving.container import Container
-from agent.serving.dialect import Answer, Dialect
+from agent.serving.dialect import Answer, Dialect, Rendered, Want
+from agent.serving.dialects import every
 from agent.serving.guard import Guard
+from agent.serving.router import Route, Router
 from agent.settings import Address
 from agent.store import Store
 from agent.tally import Tally
 
 WAITERS = 1024
 """Requests that may wait for a first credential at a time; the next is told to come back."""
+PORTIONS = 256
+"""Renderings of one identity that are kept at a time: dialects, times what they let clients choose."""
 NOBODY = "none"
 """The dialect of a request that none knows."""
+
+Shape = tuple[str, str, str]
+"""Variant, dialect, and what the dialect calls the shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class Portion:
 
     grant: Grant
     profile: Profile
-    answer: Answer
+    answer: Rendered
     expires_at: datetime
     late_after: datetime
     """From then on it is handed out for want of a better one."""
@@ -43,73 +49,99 @@ class MetadataEndpoint:
     """For SDKs."""
 
     def __init__(self, store: Store, clock: Clock, tally: Tally, addresses: Iterable[Address]) -> None:
+        """`addresses`: where it listens; only their hosts count."""
         self._store = store
         self._clock = clock
         self._tally = tally
         self._guard = Guard(addresses)
-        self._dialects: Mapping[str, Dialect] = {dialect.prefix: dialect for dialect in (Container(),)}
-        self._portions: dict[str, Portion] = {}
+        dialects = every(clock)
+        self._dialects: Mapping[str, Dialect] = {dialect.name: dialect for dialect in dialects}
+        self._router = Router(store, dialects)
+        self._portions: dict[str, dict[Shape, Portion]] = {}
+        """By identity."""
         self._waiting = 0
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """One request: refused, or answered by its dialect."""
-        prefix, name, rest = _parts(request.raw_path)
-        dialect = self._dialects.get(prefix)
-        answer = await self._decide(request, dialect, name, rest)
-        self._tally.metadata_requests[dialect.name if dialect else NOBODY, str(answer.status)] += 1
+        """One request to the main listener: refused, or answered by its dialect."""
+        return await self._answer(request, "")
+
+    def answering(self, owner: str) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+        """As `answer`, for the identity's own port: nobody else's credentials are to be had there."""
+
+        async def answer(request: web.BaseRequest) -> web.StreamResponse:
+            return await self._answer(request, owner)
+
+        return answer
+
+    async def _answer(self, request: web.BaseRequest, owner: str) -> web.StreamResponse:
+        route = self._router.route(request, owner)
+        answer = await self._decide(request, route)
+        self._tally.metadata_requests[route.dialect.name if route.dialect else NOBODY, str(answer.status)] += 1
         return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
-    async def _decide(self, request: web.BaseRequest, dialect: Dialect | None, name: str, rest: str) -> Answer:
+    async def _decide(self, request: web.BaseRequest, route: Route) -> Answer:
+        dialect, profile = route.dialect, route.profile
         if objection := self._guard.objection(request):
             return dialect.refuse(403, objection) if dialect else Answer(403, objection.encode() + b"\n")
-        profile = self._store.profile(name)
-        if dialect is None or profile is None or dialect.name not in profile.dialects or not dialect.knows(rest):
-            return Answer(404, b"nothing is served here\n") if dialect is None else dialect.refuse(404, "no such identity is served here")
-        if refusal := dialect.admits(request, profile):
+        if dialect is None or profile is None:
+            return dialect.refuse(404, "no such identity is served here") if dialect else Answer(404, b"nothing is served here\n")
+        if refusal := dialect.admits(route.visit, profile):
             return refusal
-        return await self._serve(dialect, profile)
-
-    async def _serve(self, dialect: Dialect, profile: Profile) -> Answer:
         now = self._clock.now()
-        portion = self._portions.get(profile.name)
-        if (
-            portion is None
-            or portion.grant is not self._store.newest(portion.grant.key)
-            or portion.profile is not profile
-            or portion.expires_at <= now
-        ):
-            key = Key(profile.name)
-            grant = self._store.usable(key, now)
-            if grant is None:
-                if self._waiting >= WAITERS:
-                    return dialect.refuse(503, f"{profile.name}: too many wait already")
-                self._waiting += 1
-                try:
-                    grant = await self._store.want(key, now, dialect.patience)
-                except RefreshError as error:
-                    return dialect.refuse(503, error.message)
-                finally:
-                    self._waiting -= 1
-            portion = self._measure(dialect, profile, grant)
+        wanted = dialect.wants(route.visit, profile, now)
+        return wanted if isinstance(wanted, Answer) else await self._serve(dialect, profile, wanted, now)
+
+    async def _serve(self, dialect: Dialect, profile: Profile, want: Want, now: datetime) -> Answer:
+        key, shape = Key(profile.name, want.variant), (want.variant, dialect.name, want.shape)
+        portion = self._portions.get(profile.name, {}).get(shape)
+        if portion is None or portion.grant is not self._store.newest(key) or portion.profile is not profile or portion.expires_at <= now:
+            grant = self._store.usable(key, now) or await self._wait(dialect, key, now)
+            if isinstance(grant, Answer):
+                return grant
+            portion = self._measure(profile, grant, want, shape)
+        now = self._clock.now()
+        if key.variant and (record := self._store.record(key)):
+            record.used_at = now
         counter = self._tally.handed_out_stale if now > portion.late_after else self._tally.handed_out_valid
         counter[profile.name, "endpoint"] += 1
-        return portion.answer
+        return portion.answer.at(now)
 
-    def _measure(self, dialect: Dialect, profile: Profile, grant: Grant) -> Portion:
-        known = self._portions.get(profile.name)
+    async def _wait(self, dialect: Dialect, key: Key, now: datetime) -> Grant | Answer:
+        """The grant that arrives within the clients' patience, or what they are told instead."""
+        if refusal := self._refused(dialect, key, now):
+            return refusal
+        if self._waiting >= WAITERS:
+            return dialect.refuse(503, f"{key.identity}: too many wait already")
+        self._waiting += 1
+        try:
+            return await self._store.want(key, now, dialect.patience)
+        except Rejected as error:  # one variant too many
+            return dialect.refuse(429, error.message)
+        except RefreshError as error:
+            return self._refused(dialect, key, self._clock.now()) or dialect.refuse(503, error.message)
+        finally:
+            self._waiting -= 1
+
+    def _refused(self, dialect: Dialect, key: Key, now: datetime) -> Answer | None:
+        """For a variant that the cloud refuses while it gives what is configured: the client asked for the wrong thing."""
+        record = self._store.record(key) if key.variant else None
+        if record and record.failure and record.failure.reaction == "rejected" and self._store.usable(Key(key.identity), now):
+            return dialect.refuse(400, record.failure.message)
+        return None
+
+    def _measure(self, profile: Profile, grant: Grant, want: Want, shape: Shape) -> Portion:
+        known = self._portions.get(profile.name, {}).get(shape)
         if known and known.grant is grant and known.profile is profile:
             return known  # as for the rest of a herd
         span, policy = serving_span(grant), profile.credential_policy
         assert span  # noqa: S101  # else the store would not have called it usable
         late_after = min(stale_after(span, policy), span.expires_at - timedelta(seconds=granted_margin(span, policy)))
-        portion = Portion(grant, profile, dialect.render(grant), span.expires_at, late_after)
-        there = {one.name for one in self._store.profiles()}  # no credential outlives its identity
-        self._portions = {name: kept for name, kept in self._portions.items() if name in there}
-        self._portions[profile.name] = portion
+        portion = Portion(grant, profile, want.render(grant, profile), span.expires_at, late_after)
+        self._portions = {name: kept for name, kept in self._portions.items() if self._store.profile(name)}  # none outlives its identity
+        kept = {
+            other: one
+            for other, one in self._portions.get(profile.name, {}).items()
+            if self._store.newest(Key(profile.name, other[0])) is one.grant  # nor its grant
+        }
+        self._portions[profile.name] = {**(kept if len(kept) < PORTIONS else {}), shape: portion}
         return portion
-
-
-def _parts(target: str) -> tuple[str, str, str]:
-    """`/aws/NAME/credentials?…` → aws, NAME, credentials; compared as sent, so that no encoding hides anything."""
-    pieces = target.partition("?")[0].split("/", 3)
-    return (pieces[1], pieces[2], pieces[3]) if len(pieces) == 4 and not pieces[0] else ("", "", "")

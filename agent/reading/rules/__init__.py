@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from agent.config import Config
 from agent.reading.document import Document
 from agent.reading.fault import Fault, Finding, by_line, show
-from agent.reading.rules import clouds, identities, issuing, kubernetes, listening, sinks, timing
+from agent.reading.rules import clouds, identities, issuing, kubernetes, listening, serving, sinks, timing
 
 
 def findings(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Everything that the rules find."""
-    for rule in (*identities.RULES, *clouds.RULES, *issuing.RULES, *kubernetes.RULES, *listening.RULES, *sinks.RULES, *timing.RULES):
-        yield from rule(config)
+    for rules in (identities, clouds, issuing, kubernetes, listening, serving, sinks, timing):
+        for rule in rules.RULES:
+            yield from rule(config)
     yield from identities.authorizations(config, environ)
 
 

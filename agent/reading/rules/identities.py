@@ -4,13 +4,14 @@ import re
 from collections.abc import Iterator, Mapping
 
 from agent.config import Config
-from agent.providers.aws import AwsSettings
+from agent.dialects import DIALECTS
 from agent.providers.gcp import GcpSettings
 from agent.providers.generic import GenericSettings
 from agent.reading.fault import Finding
 from agent.sources.kubernetes import KubernetesSettings
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+HELD = {"aws": "AWS sessions", "gcp": "Google access tokens", "azure": "Azure access tokens", "alibaba": "Alibaba Cloud sessions"}
 SHORTEST = 16
 """Characters of an `authorization`: what is shorter can be guessed."""
 
@@ -61,8 +62,9 @@ def dialects(config: Config) -> Iterator[Finding]:
         place = ("identities", index, "serve", "dialects")
         grounds = (("identities", index, "provider"),)
         for position, dialect in enumerate(identity.serve.dialects):
-            if not (isinstance(provider, AwsSettings) and provider.exchange):
-                message = f"{dialect} serves AWS sessions: it needs provider type aws with exchange: true"
+            needed = DIALECTS[dialect].provider
+            if not (provider.__struct_config__.tag == needed and getattr(provider, "exchange", True)):
+                message = f"{dialect} serves {HELD[needed]}: it needs provider type {needed} with exchange: true"
                 yield Finding(place=(*place, position), message=message, rests_on=grounds)
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from agent.config import Config
+from agent.config import Config, own_ports
 from agent.reading.fault import Finding, Place
 from agent.settings import Address
 
@@ -31,6 +31,9 @@ def listeners(config: Config) -> Iterator[tuple[Place, Address]]:
     blocks = {"admin": config.admin.listen, "metadata": config.metadata.listen, "issuer": config.issuer.listen if config.issuer else ()}
     for block, addresses in blocks.items():
         yield from (((block, "listen", index), address) for index, address in enumerate(addresses))
+    own = own_ports(config)
+    for index, identity in enumerate(config.identities):
+        yield from ((("identities", index, "serve", "port"), address) for address in own.get(identity.name, ()))
     yield ("control", "socket"), Address("", 0, config.control.socket)
 
 

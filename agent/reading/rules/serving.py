@@ -1,0 +1,60 @@
+"""Rules about how identities are served."""
+
+from collections.abc import Iterator
+
+from agent.config import Config, Identity
+from agent.dialects import DIALECTS
+from agent.reading.fault import Finding, Place
+
+
+def served(config: Config) -> Iterator[tuple[Place, Identity]]:
+    """Who is, and where that stands."""
+    for index, identity in enumerate(config.identities):
+        if identity.serve.dialects:
+            yield ("identities", index, "serve"), identity
+
+
+def reachable(config: Config) -> Iterator[Finding]:
+    """Clients of some dialects ask for well-known paths only."""
+    for place, identity in served(config):
+        serve = identity.serve
+        for position, dialect in enumerate(serve.dialects):
+            if not DIALECTS[dialect].named and not serve.default and serve.port is None:
+                message = f"no path of {dialect} names an identity: set serve.default: true for one identity, or serve.port for each"
+                grounds: tuple[Place, ...] = ((*place, "default"), (*place, "port"))
+                yield Finding(place=(*place, "dialects", position), message=message, rests_on=grounds)
+        for setting in ("default", "port"):
+            if getattr(serve, setting) and not any(DIALECTS[dialect].rooted for dialect in serve.dialects):
+                message = "has no effect: its dialects have no well-known paths"
+                yield Finding(place=(*place, setting), message=message, warning=True, rests_on=((*place, "dialects"),))
+
+
+def one_default(config: Config) -> Iterator[Finding]:
+    """A well-known path is one identity's."""
+    taken: dict[str, Place] = {}
+    for place, identity in served(config):
+        rooted = [dialect for dialect in identity.serve.dialects if DIALECTS[dialect].rooted and identity.serve.default]
+        if clash := next((dialect for dialect in rooted if dialect in taken), None):
+            other = taken[clash]
+            message = f"another identity is the default of {clash} already: give this one serve.port"
+            yield Finding(place=(*place, "default"), message=message, other=other, rests_on=(other,))
+        for dialect in rooted:
+            taken.setdefault(dialect, (*place, "default"))
+
+
+def unguarded(config: Config) -> Iterator[Finding]:
+    """Where nothing is to be presented, every process that reaches the address is served."""
+    for place, identity in served(config):
+        for position, dialect in enumerate(identity.serve.dialects):
+            if not DIALECTS[dialect].authorized:
+                guarded = (
+                    next(name for name, one in DIALECTS.items() if one.authorized and one.provider == DIALECTS[dialect].provider)
+                    if DIALECTS[dialect].provider != "gcp"
+                    else ""
+                )
+                remedy = f"; {guarded} asks for an authorization" if guarded else ""
+                message = f"{dialect} serves every process that reaches the address: only where all of them are trusted alike{remedy}"
+                yield Finding(place=(*place, "dialects", position), message=message, warning=True)
+
+
+RULES = (reachable, one_default, unguarded)

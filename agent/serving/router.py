@@ -1,0 +1,68 @@
+"""Which dialect and which identity a path means.
+
+A path names its identity (`/aws/NAME/…`), or it is a well-known one (`/latest/…`): that is the identity's whose own port
+was asked, and on the main listener the default identity's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from agent.record import Profile
+from agent.serving.dialect import Dialect, Visit
+from agent.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a request leads."""
+
+    visit: Visit
+    dialect: Dialect | None
+    """None: nobody's path."""
+    profile: Profile | None
+    """None: there is no such identity, or it is not served so."""
+
+
+class Router:
+    """For one endpoint, all its listeners."""
+
+    def __init__(self, store: Store, dialects: Sequence[Dialect]) -> None:
+        self._store = store
+        self._families = {
+            prefix: tuple(dialect for dialect in dialects if dialect.prefix == prefix)
+            for prefix in {dialect.prefix for dialect in dialects if dialect.prefix}
+        }
+        self._rooted = tuple(dialect for dialect in dialects if dialect.rooted)
+        self._defaults: dict[str, str] = {}
+        """Identities by the dialect whose default each was when last looked for."""
+
+    def route(self, request: web.BaseRequest, owner: str) -> Route:
+        """Compares as sent, so that no encoding hides anything. `owner`: whose port was asked; empty on the main listener."""
+        path = request.raw_path.partition("?")[0]
+        pieces = path.split("/", 3)
+        if len(pieces) == 4 and not pieces[0] and (family := self._families.get(pieces[1])):
+            name = pieces[2]
+            visit = Visit(request, f"/{pieces[3]}", named=True, before=f"/{pieces[1]}/{name}")
+            dialect = next((one for one in family if one.knows(visit)), None)
+            found = self._store.profile(name) if dialect and owner in {"", name} else None
+            return Route(visit, dialect or family[0], found if found and dialect and dialect.name in found.dialects else None)
+        visit = Visit(request, path, named=False)
+        for one in self._rooted if path.startswith("/") else ():
+            if one.knows(visit) and (found := self._at_root(one, owner)):
+                return Route(visit, one, found)
+        return Route(visit, None, None)
+
+    def _at_root(self, dialect: Dialect, owner: str) -> Profile | None:
+        """Whose the well-known paths are."""
+        if owner:
+            found = self._store.profile(owner)
+            return found if found and dialect.name in found.dialects else None
+        known = self._store.profile(self._defaults.get(dialect.name, ""))
+        if known and known.default and dialect.name in known.dialects:
+            return known
+        found = next((one for one in self._store.profiles() if one.default and dialect.name in one.dialects), None)
+        if found:
+            self._defaults[dialect.name] = found.name
+        return found
