@@ -1,0 +1,140 @@
+import base64
+
+import pytest
+
+from agent.errors import NotReady, Rejected
+from agent.kube.access import from_kubeconfig, in_cluster
+from tests.kube.proxy import Fault
+
+CANARY = "canary-7f3a-in-a-kubeconfig"
+
+
+@pytest.fixture
+async def version(cluster):
+    """Asks for something small with this kubeconfig."""
+
+    async def ask(path):
+        async with cluster.clients() as kube:
+            return await kube.client(path).send("GET", f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts")
+
+    return ask
+
+
+async def test_a_token_in_the_file_serves(cluster, version):
+    assert (await version(cluster.kubeconfig()))["kind"] == "ServiceAccountList"
+
+
+async def test_a_token_file_is_read_each_time(cluster):
+    path = cluster.folder.parent / "own"
+    config = cluster.kubeconfig(user={"tokenFile": "own"})
+    token = await cluster.token("wi-agent", namespace=cluster.home)
+    async with cluster.clients() as kube:
+        cluster.proxy.always = Fault(status=200, body="{}")
+        for text in ("one\n", token):
+            path.write_text(text)
+            await kube.client(config).send("GET", "/")
+    assert cluster.proxy.tokens == ["Bearer one", f"Bearer {token}"]
+
+
+async def test_a_ca_in_the_file_serves_and_a_wrong_one_does_not(cluster, version):
+    good = {"certificate-authority-data": base64.b64encode(cluster.ca.encode()).decode()}
+    await version(cluster.kubeconfig(**good))
+    with pytest.raises(Rejected, match="not base64 of PEM"):
+        await version(cluster.kubeconfig(**{"certificate-authority-data": "?"}))
+
+
+async def test_a_name_for_the_certificate_is_checked_instead_of_the_address(cluster, version):
+    with pytest.raises(Rejected, match="not trusted"):
+        await version(cluster.kubeconfig(**{"tls-server-name": "another.example"}))
+
+
+async def test_no_proxy_is_taken_from_the_environment(cluster, version, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
+    await version(cluster.kubeconfig())
+
+
+async def test_nothing_is_left_in_the_temporary_directory(cluster, version, monkeypatch, tmp_path):
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    await version(cluster.kubeconfig())
+    assert list(place.iterdir()) == []
+
+
+def written(folder, text):
+    path = folder / "kubeconfig"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"users: [{{name: x, user: {{token: {CANARY}", "is no kubeconfig"),
+        (f"- {CANARY}", "is no kubeconfig"),
+        (f"users: [{{name: x, user: {{token: {CANARY}}}}}]", "has no context"),
+        ("current-context: x\ncontexts: [{name: x, context: {cluster: y}}]", "has no cluster"),
+        ("current-context: x\ncontexts: [{name: x, context: {cluster: y, user: z}}]\nclusters: [{name: y, cluster: {}}]", "has no user"),
+    ],
+)
+def test_a_file_that_is_wrong_is_told_without_its_words(tmp_path, text, said):
+    with pytest.raises(Rejected, match=said) as caught:
+        from_kubeconfig(written(tmp_path, text))
+    assert CANARY not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def config(user="{}", server="https://127.0.0.1:1"):
+    context = "current-context: x\ncontexts: [{name: x, context: {cluster: x, user: x}}]"
+    return f"{context}\nclusters: [{{name: x, cluster: {{server: '{server}'}}}}]\nusers: [{{name: x, user: {user}}}]"
+
+
+@pytest.mark.parametrize("way", ["exec", "auth-provider", "username"])
+def test_a_way_to_sign_in_that_the_agent_has_not_is_refused_by_name(tmp_path, way):
+    with pytest.raises(Rejected, match=f"`{way}`"):
+        from_kubeconfig(written(tmp_path, config(f"{{{way}: {{password: {CANARY}}}}}")))
+
+
+@pytest.mark.parametrize("token", ["a b", "a\\nb", "ä"])
+def test_a_token_that_is_no_header_is_refused_without_being_quoted(tmp_path, token):
+    with pytest.raises(Rejected, match="none that can be sent") as caught:
+        from_kubeconfig(written(tmp_path, config(f'{{token: "{CANARY}{token}"}}')))
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize("server", ["http://api.example", "", "ftp://x", "http://10.0.0.1:6443"])
+def test_a_server_that_would_be_asked_in_the_clear_or_is_none_is_refused(tmp_path, server):
+    with pytest.raises(Rejected, match="https URL"):
+        from_kubeconfig(written(tmp_path, config(server=server)))
+
+
+def test_http_to_this_machine_is_allowed(tmp_path):
+    assert from_kubeconfig(written(tmp_path, config(server="http://127.0.0.1:8001/"))).server == "http://127.0.0.1:8001"
+
+
+def test_a_file_that_is_not_there_is_awaited(tmp_path):
+    with pytest.raises(NotReady, match="there is no"):
+        from_kubeconfig(tmp_path / "none")
+
+
+def test_files_named_in_it_lie_beside_it(tmp_path):
+    (tmp_path / "token").write_text("abc\n")
+    (tmp_path / "ca").write_text("PEM")
+    text = config("{tokenFile: token}").replace("cluster: {server", "cluster: {certificate-authority: ca, server")
+    access = from_kubeconfig(written(tmp_path, text))
+    assert access.token.reveal() == "abc"
+    assert access.ca == "PEM"
+
+
+def test_a_cluster_over_ipv6_is_reached(tmp_path):
+    (tmp_path / "token").write_text("abc\n")
+    (tmp_path / "ca.crt").write_text("PEM")
+    access = in_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, tmp_path)
+    assert access.server == "https://[fd00::1]:443"
+
+
+def test_what_is_known_of_the_way_in_shows_no_secret(tmp_path):
+    key = base64.b64encode(CANARY.encode()).decode()
+    access = from_kubeconfig(written(tmp_path, config(f"{{token: {CANARY}, client-key-data: {key}}}")))
+    assert CANARY not in repr(access)
