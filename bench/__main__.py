@@ -1,9 +1,9 @@
-"""`python -m bench [start] [memory] [files] [aws] [metadata]`: all of them where none is named."""
+"""`python -m bench [start] [memory] [files] [aws] [metadata] [herd]`: all of them where none is named."""
 
 import sys
 from collections.abc import Callable
 
-from bench import aws, files, memory, metadata, start
+from bench import aws, files, herd, memory, metadata, start
 
 PROGRAMS: dict[str, Callable[[], None]] = {
     "start": start.main,
@@ -11,6 +11,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     "files": files.main,
     "aws": aws.main,
     "metadata": metadata.main,
+    "herd": herd.main,
 }
 
 

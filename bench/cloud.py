@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.subjects import Subject, free_port, listening, until, write_tokens
 
 AUTHORIZATION = "bench-authorization-of-thirty-two"
-PATH = "/aws/i0/credentials"
+PATH = "/aws/i{}/credentials"
 
 
 class Agent(Subject):
@@ -21,11 +21,11 @@ class Agent(Subject):
 
 
 @contextmanager
-def sts(lifetime: float) -> Iterator[Subject]:
+def sts(lifetime: float, delay: float = 0.0) -> Iterator[Subject]:
     """Listening."""
     port = free_port()
     with tempfile.TemporaryDirectory() as name:
-        subject = Subject(["bench.sts", str(port), str(lifetime)], port, Path(name))
+        subject = Subject(["bench.sts", str(port), str(lifetime), str(delay)], port, Path(name))
         try:
             until(lambda: listening(subject), "listening", subject)
             yield subject
@@ -37,6 +37,18 @@ def sts(lifetime: float) -> Iterator[Subject]:
 def agent(folder: Path, upstream: Subject, identities: int = 1) -> Iterator[Agent]:
     """Listening or about to; the tokens of its sources live for an hour."""
     port, admin = free_port(), free_port()
+    configure(folder, identities, upstream, port, admin)
+    subject = Agent(["agent", "run", "-c", "config.yaml", "--log-level", "error"], admin, folder)
+    subject.served = port
+    try:
+        yield subject
+    finally:
+        if subject.process.returncode is None:
+            subject.stop()
+
+
+def configure(folder: Path, identities: int, upstream: Subject, port: int, admin: int) -> None:
+    """Writes the configuration and the tokens it speaks of."""
     write_tokens(folder, identities, 3600)
     configuration = {
         "control": {"socket": "./agent.sock"},
@@ -59,18 +71,12 @@ def agent(folder: Path, upstream: Subject, identities: int = 1) -> Iterator[Agen
             for number in range(identities)
         ],
     }
-    (folder / "config.yaml").write_text(json.dumps(configuration))
-    subject = Agent(["agent", "run", "-c", "config.yaml", "--log-level", "error"], admin, folder)
-    subject.served = port
-    try:
-        yield subject
-    finally:
-        if subject.process.returncode is None:
-            subject.stop()
+    (folder / "new.yaml").write_text(json.dumps(configuration))
+    (folder / "new.yaml").rename(folder / "config.yaml")
 
 
 def credential(subject: Agent) -> bytes:
     """What an SDK is given, as soon as there is one."""
-    request = urllib.request.Request(f"http://127.0.0.1:{subject.served}{PATH}", headers={"Authorization": AUTHORIZATION})
+    request = urllib.request.Request(f"http://127.0.0.1:{subject.served}{PATH.format(0)}", headers={"Authorization": AUTHORIZATION})
     with urllib.request.urlopen(request, timeout=10) as response:
         return bytes(response.read())

@@ -70,7 +70,7 @@ def load(wrk: str, connections: int, port: int, subject: Subject) -> Sequence[fl
             "--latency",
             "-H",
             f"Authorization: {AUTHORIZATION}",
-            f"http://127.0.0.1:{port}{PATH}",
+            f"http://127.0.0.1:{port}{PATH.format(0)}",
         ],
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""An STS that grants a session to whoever asks, at once. `python -m bench.sts PORT SECONDS`; each session lives for so long."""
+"""An STS that grants a session to whoever asks. `python -m bench.sts PORT SECONDS [DELAY]`; it lives so long, and is given so late."""
 
 import asyncio
 import sys
@@ -22,9 +22,10 @@ def session(lifetime: float) -> str:
     return f'<AssumeRoleWithWebIdentityResponse xmlns="{NAMESPACE}">{result}</AssumeRoleWithWebIdentityResponse>'
 
 
-async def serve(port: int, lifetime: float) -> None:
+async def serve(port: int, lifetime: float, delay: float = 0.0) -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
         await request.read()
+        await asyncio.sleep(delay)
         return web.Response(text=session(lifetime), content_type="text/xml")
 
     runner = web.ServerRunner(web.Server(answer))
@@ -34,4 +35,4 @@ async def serve(port: int, lifetime: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), float(sys.argv[2])))
+    asyncio.run(serve(int(sys.argv[1]), *map(float, sys.argv[2:])))
