@@ -16,6 +16,7 @@ import time
 import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from uuid import uuid4
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -46,7 +47,7 @@ def _locked(folder):
 def running(folder):
     """The server's port, its etcd's, and its CA file; running while this is held."""
     (folder / "users").mkdir(parents=True, exist_ok=True)
-    user = folder / "users" / str(os.getpid())
+    user = folder / "users" / f"{os.getpid()}-{uuid4().hex}"  # a process may need it in two places
     with _locked(folder):
         user.touch()
         if not (folder / "state.json").exists():
@@ -121,7 +122,7 @@ def _ready(folder, port):
 def _alive(folder):
     for user in (folder / "users").iterdir():
         try:
-            os.kill(int(user.name), 0)
+            os.kill(int(user.name.split("-")[0]), 0)
         except ProcessLookupError:
             user.unlink(missing_ok=True)
         else:
