@@ -65,12 +65,6 @@ def check(path: Path, environ: Mapping[str, str]) -> Verdict:
     return Verdict(None if faults else config, faults, warnings)
 
 
-def schema() -> dict[str, Any]:
-    """The JSON Schema of a configuration file."""
-    from agent.reading.schema import schema  # noqa: PLC0415  # msgspec.inspect, for those who ask only
-
-    return schema()
-
 
 def _typed(data: Any) -> bool:
     """Whether every sink says its type. msgspec lets it pass unsaid as long as there is only one kind."""

@@ -5,8 +5,8 @@ import jsonschema
 import pytest
 import yaml
 
-from agent import reading
 from agent.config import Config
+from agent.reading.schema import schema as schema_of_configuration
 from tests.config.test_one_mistake_each import STRUCTURE
 from tests.config.writing import GOOD
 
@@ -14,7 +14,7 @@ EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 
 
 def test_the_schema_is_one_and_accepts_what_the_agent_accepts():
-    schema = reading.schema()
+    schema = schema_of_configuration()
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert "$id" not in schema
@@ -23,7 +23,7 @@ def test_the_schema_is_one_and_accepts_what_the_agent_accepts():
 
 
 def test_the_schema_refuses_a_wrong_type_key_and_choice():
-    validator = jsonschema.Draft202012Validator(reading.schema())
+    validator = jsonschema.Draft202012Validator(schema_of_configuration())
     refused = 0
     for new, old, _, _ in STRUCTURE:
         if (
@@ -37,7 +37,7 @@ def test_the_schema_refuses_a_wrong_type_key_and_choice():
 
 
 def test_every_block_says_what_it_is_and_durations_default_to_text():
-    definitions = reading.schema()["$defs"]
+    definitions = schema_of_configuration()["$defs"]
     assert all(definition["description"] for definition in definitions.values())
     assert definitions["Refresh"]["properties"]["maxAge"]["default"] == "1d"
     assert definitions["FilesSettings"]["properties"]["mode"]["default"] == "0640"
@@ -47,8 +47,8 @@ def test_every_block_says_what_it_is_and_durations_default_to_text():
 
 @pytest.mark.parametrize("kind", ["source", "provider"])
 def test_every_kind_is_found_by_its_type(kind):
-    choice = reading.schema()["$defs"]["Identity"]["properties"][kind]
+    choice = schema_of_configuration()["$defs"]["Identity"]["properties"][kind]
     for name, reference in choice["discriminator"]["mapping"].items():
-        definition = reading.schema()["$defs"][reference.rsplit("/", 1)[1]]
+        definition = schema_of_configuration()["$defs"][reference.rsplit("/", 1)[1]]
         assert definition["properties"]["type"] == {"const": name}
         assert definition["required"][0] == "type"

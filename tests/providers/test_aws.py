@@ -390,10 +390,10 @@ async def test_files_that_hold_no_session_restore_nothing(aws: Cloud, text: str 
 def test_a_narrowed_session_leaves_no_file_that_gives_the_wide_one() -> None:
     paths = Paths(directory=PurePosixPath("/x"))
     for settings in ({"policy": "{}"}, {"chain": [{"roleArn": SECOND}]}, {"policyArns": ["arn:aws:iam::aws:policy/ReadOnlyAccess"]}):
-        found = environment(aws_settings(**settings), "s3-reader", paths)
+        found = environment(aws_settings(**settings), "s3-reader", paths).values
         assert found["AWS_SHARED_CREDENTIALS_FILE"] == "/x/credentials"
         assert not any("WEB_IDENTITY" in name for name in found)
-    assert environment(aws_settings(), "s3-reader", paths)["AWS_WEB_IDENTITY_TOKEN_FILE"] == "/x/token"
+    assert environment(aws_settings(), "s3-reader", paths).values["AWS_WEB_IDENTITY_TOKEN_FILE"] == "/x/token"
 
 
 async def test_the_narrowed_sessions_files_say_no_token_file(aws: Cloud) -> None:
