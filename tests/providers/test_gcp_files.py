@@ -52,9 +52,17 @@ async def test_a_metadata_server_that_is_not_there_yet_is_waited_for(cloud: Goog
     cloud.gcp.instead = answer(503, "", path="project-id")
     assert isinstance(await failure(cloud, **settings), NotReady)
     cloud.gcp.instead = answer(200, "some-project", path="project-id")
-    assert isinstance(await failure(cloud, **settings), Rejected), "no Metadata-Flavor: somebody else's server"
+    error = await failure(cloud, **settings)
+    assert isinstance(error, Rejected)
+    assert "not as GKE's metadata server would" in error.message, "no Metadata-Flavor: somebody else's"
     cloud.gcp.instead = answer(404, "", path="project-id")
     assert "provider.gke" in (await failure(cloud, **settings)).remedy
+
+
+async def test_the_metadata_server_is_not_asked_over_the_proxy(cloud: Google) -> None:
+    provider = cloud.provider(gke=True, metadataEndpoint=cloud.gcp.url, proxy="http://127.0.0.1:9", caFile="/nowhere")
+    await provider.prepare()
+    assert provider.audiences == ("gke-project.svc.id.goog",)
 
 
 async def test_in_gke_a_refusal_names_the_clusters_pool(cloud: Google) -> None:
