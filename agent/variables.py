@@ -21,5 +21,25 @@ class Variables:
     """To be added to lists that may be there already, such as NO_PROXY."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """Where one identity is served in one dialect."""
+
+    dialect: str
+    base: str
+    """The metadata endpoint: `http://127.0.0.1:9481`."""
+    root: str = ""
+    """Where well-known paths are this identity's: at its own port, or at the endpoint itself; empty where nowhere."""
+    authorization: str | Variable = ""
+    """Path of the file that holds it, or the variable that does; empty in dialects that have none."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What the dialect says of the identity beside its credential."""
+
+    @property
+    def host(self) -> str:
+        """Of `root`: host and port."""
+        return self.root.removeprefix("http://")
+
+
 LOOPBACK = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
 """SDKs send even loopback requests through HTTP_PROXY unless told not to."""

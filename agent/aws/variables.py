@@ -5,7 +5,7 @@ set clears what would win over it. https://docs.aws.amazon.com/sdkref/latest/gui
 """
 
 from agent.model import Paths
-from agent.variables import LOOPBACK, Variable, Variables
+from agent.variables import LOOPBACK, Spot, Variable, Variables
 
 STATIC = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_PROFILE")
 WEB_IDENTITY = ("AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE")
@@ -38,8 +38,26 @@ def shared_file(paths: Paths, *, region: str) -> Variables:
     )
 
 
-def container(base: str, identity: str, *, authorization: str | Variable, region: str) -> Variables:
-    """The SDK asks the endpoint at `base`. `authorization` is the path of its file, or the variable that holds it."""
+def served(spot: Spot, identity: str, *, region: str) -> Variables:
+    """The SDK asks the endpoint."""
+    return (_imds if spot.dialect == "imds" else _container)(spot, identity, region)
+
+
+def _imds(spot: Spot, identity: str, region: str) -> Variables:
+    """At the root where there is one: the SDK for JavaScript drops a path. Region is said, for the SDKs differ in asking for it."""
+    return Variables(
+        values={
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": spot.root or f"{spot.base}/aws/{identity}/imds",
+            "AWS_EC2_METADATA_V1_DISABLED": "true",
+            **_region(region),
+        },
+        unset=(*STATIC, *WEB_IDENTITY, *CONTAINER, "AWS_EC2_METADATA_DISABLED", "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE"),
+        additions=LOOPBACK,
+    )
+
+
+def _container(spot: Spot, identity: str, region: str) -> Variables:
+    authorization = spot.authorization
     presented = (
         {"AWS_CONTAINER_AUTHORIZATION_TOKEN": authorization}
         if isinstance(authorization, Variable)
@@ -47,7 +65,7 @@ def container(base: str, identity: str, *, authorization: str | Variable, region
     )
     return Variables(
         values={
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{base}/aws/{identity}/credentials",
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{spot.base}/aws/{identity}/credentials",
             **presented,
             "AWS_EC2_METADATA_DISABLED": "true",
             **_region(region),

@@ -8,7 +8,7 @@ import sys
 from agent.clock import WallClock
 from agent.commands import NOT_ALL, OK, UNUSABLE
 from agent.commands.calling import NobodyThere, ask
-from agent.commands.environment import base_url, find
+from agent.commands.environment import find
 from agent.config import Config
 from agent.doctor.case import View
 from agent.doctor.report import render
@@ -17,6 +17,7 @@ from agent.errors import ConfigError
 from agent.logs import set_up
 from agent.process import harden
 from agent.reading import load
+from agent.spots import base_url
 
 PATIENCE = 5.0
 """Seconds for the agent's own view."""

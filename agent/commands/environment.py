@@ -11,9 +11,11 @@ from agent.authorization import FILE
 from agent.commands import OK, UNUSABLE
 from agent.commands.variables import FORMATS
 from agent.config import Config, Identity
+from agent.dialects import DIALECTS
 from agent.errors import ConfigError
 from agent.model import Paths
 from agent.reading import load
+from agent.spots import spot
 from agent.variables import Variable, Variables
 
 
@@ -56,16 +58,9 @@ def _from_files(identity: Identity) -> Variables:
 def _from_endpoint(config: Config, identity: Identity) -> Variables:
     if not identity.serve.dialects:
         raise ConfigError(f"{identity.name} is not served", remedy="add serve.dialects, or use --via files")
-    return _known(identity, providers.served(identity.provider, identity.name, base_url(config), _authorization(identity)))
-
-
-def base_url(config: Config) -> str:
-    """The metadata endpoint as a client beside the agent reaches it. Raises ConfigError where it has no TCP address."""
-    for address in config.metadata.listen:
-        if not address.path:
-            host = address.host or "127.0.0.1"
-            return f"http://[{host}]:{address.port}" if ":" in host else f"http://{host}:{address.port}"
-    raise ConfigError("the metadata endpoint has no TCP address", remedy="add one to metadata.listen: SDKs use no socket files")
+    dialect = identity.serve.dialects[0]  # one way only: the one that is named first
+    authorization = _authorization(identity) if DIALECTS[dialect].authorized else ""
+    return _known(identity, providers.served(identity.provider, identity.name, spot(config, identity, dialect, authorization)))
 
 
 def _authorization(identity: Identity) -> str | Variable:

@@ -1,23 +1,23 @@
 """The metadata endpoint, asked as an SDK asks it: with the authorization that the workload would read."""
 
 import asyncio
-import json
 from pathlib import Path
-from typing import Any
 
 from agent import providers
 from agent.authorization import FILE
+from agent.dialects import DIALECTS
 from agent.disk.retained import LONGEST
+from agent.doctor.asking import ASKED, Asker, Reply
 from agent.doctor.case import PATIENCE, Case, broken, ok, skipped, warning
 from agent.doctor.report import Finding, Verdict
 from agent.model import Secret
 from agent.offload import in_thread
 from agent.reading.rules.identities import authorization
+from agent.spots import spot
 
 LINK = "endpoint"
-URI = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
-LARGEST = 1 << 16
-"""Bytes of an answer."""
+WEAKER = ("AWS_CONTAINER_", "AWS_EC2_")
+"""Ways to the endpoint themselves."""
 
 
 class _Unknown(Exception):  # noqa: N818  # a finding
@@ -30,29 +30,38 @@ class _Unknown(Exception):  # noqa: N818  # a finding
 
 
 async def look(case: Case, *, refused: bool) -> list[Finding]:
-    """What the endpoint answers, and what in this environment would keep an SDK from asking it at all."""
+    """What the endpoint answers in each dialect, and what in this environment would keep an SDK from asking it at all."""
     identity = case.identity
     if not identity.serve.dialects:
         return [Finding(LINK, Verdict.UNUSED, "not served: serve.dialects is empty")]
     if not case.base:
         return [broken(LINK, "it listens on no TCP address, and SDKs use no socket files", "add one to metadata.listen")]
-    variables = providers.served(identity.provider, case.name, case.base, "")
-    if variables is None or URI not in variables.values:
-        return [Finding(LINK, Verdict.UNUSED, f"served as {', '.join(identity.serve.dialects)}, which is not looked at here")]
-    try:
-        async with asyncio.timeout(PATIENCE):
-            presented = await in_thread(f"look {case.name}", lambda: _authorization(case))
-    except TimeoutError:
-        findings = [broken(LINK, f"the authorization's disk did not answer within {PATIENCE:.0f} s", "look at the volume")]
-    except _Unknown as why:
-        findings = [skipped(LINK, "the agent") if case.view.status is None else broken(LINK, why.reason, why.remedy)]
-    else:
-        findings = [await _ask(case, str(variables.values[URI]), presented, refused=refused)]
-    stronger = [name for name in variables.unset if case.environ.get(name) and not name.startswith("AWS_CONTAINER_")]
+    findings = []
+    for dialect in identity.serve.dialects:
+        if dialect in ASKED:
+            findings.append(await _look(case, dialect, refused=refused))
+        else:
+            findings.append(Finding(LINK, Verdict.UNUSED, f"served as {dialect}, which is not looked at here"))
+    variables = providers.served(identity.provider, case.name, spot(case.config, identity, identity.serve.dialects[0]))
+    stronger = [name for name in variables.unset if case.environ.get(name) and not name.startswith(WEAKER)] if variables else []
     if stronger:
-        remedy = f'eval "$(wi-agent env {case.name})" clears them; in EKS remove the annotation eks.amazonaws.com/role-arn'
+        remedy = f'eval "$(wi-agent env {case.name})" clears them'
+        remedy += "; in EKS remove the annotation eks.amazonaws.com/role-arn" if "AWS_ROLE_ARN" in stronger else ""
         findings.append(warning(LINK, f"{', '.join(stronger)} set here: SDKs prefer that to the endpoint", remedy))
     return findings
+
+
+async def _look(case: Case, dialect: str, *, refused: bool) -> Finding:
+    presented = None
+    if DIALECTS[dialect].authorized:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                presented = await in_thread(f"look {case.name}", lambda: _authorization(case))
+        except TimeoutError:
+            return broken(LINK, f"the authorization's disk did not answer within {PATIENCE:.0f} s", "look at the volume")
+        except _Unknown as why:
+            return skipped(LINK, "the agent") if case.view.status is None else broken(LINK, why.reason, why.remedy)
+    return await _ask(case, dialect, presented, refused=refused)
 
 
 def _authorization(case: Case) -> Secret:
@@ -85,34 +94,31 @@ def _authorization(case: Case) -> Secret:
     )
 
 
-async def _ask(case: Case, url: str, presented: Secret, *, refused: bool) -> Finding:
+async def _ask(case: Case, dialect: str, presented: Secret | None, *, refused: bool) -> Finding:
     import aiohttp  # noqa: PLC0415  # loaded by the session anyway
 
-    session = await case.toolbox.http()
+    where = spot(case.config, case.identity, dialect)
+    asker = Asker(await case.toolbox.http(), case.name, presented)
     try:
-        async with session.get(
-            url,
-            headers={"Authorization": presented.reveal()},
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(total=PATIENCE),
-        ) as response:
-            status, body = response.status, await response.content.read(LARGEST)
+        reply = await ASKED[dialect](asker, where)
     except TimeoutError:
-        return broken(LINK, f"{url} did not answer within {PATIENCE:.0f} s", "see whether the agent runs and is not starved of CPU")
+        return broken(LINK, f"{asker.url} did not answer within {PATIENCE:.0f} s", "see whether the agent runs and is not starved of CPU")
     except (aiohttp.ClientError, OSError):
         if case.view.status is None:
             return skipped(LINK, "the agent")
-        return broken(LINK, f"nothing answers on {url}", "the running agent listens elsewhere: it reads metadata.listen at its start only")
-    return _judged(case, url, status, _object(body), refused=refused)
+        return broken(
+            LINK, f"nothing answers on {asker.url}", "the running agent listens elsewhere: it reads metadata.listen at its start only"
+        )
+    return _judged(case, reply, authorized=DIALECTS[dialect].authorized, refused=refused)
 
 
-def _judged(case: Case, url: str, status: int, answer: dict[str, Any], *, refused: bool) -> Finding:
+def _judged(case: Case, reply: Reply, *, authorized: bool, refused: bool) -> Finding:
     """What a status means; of a good answer only its expiry is looked at."""
-    reason = "".join(filter(str.isprintable, str(answer.get("message", ""))))[:300]
+    url, status, reason = reply.url, reply.status, reply.reason
     match status:
-        case 200 if answer.get("AccessKeyId") and answer.get("Expiration"):
-            return ok(LINK, f"{url} answers 200: a session until {answer['Expiration']}")
-        case 401:
+        case 200 if reply.brings:
+            return ok(LINK, f"{url} answers 200: {reply.brings}")
+        case 401 if authorized:
             where = "the value of the variable" if case.identity.serve.authorization else "what lies in the file"
             remedy = (
                 "start both containers with the same value"
@@ -136,11 +142,3 @@ def _judged(case: Case, url: str, status: int, answer: dict[str, Any], *, refuse
             return broken(
                 LINK, f"{url} answers {status}, which the agent would not", "free the port for the agent, or set another metadata.listen"
             )
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

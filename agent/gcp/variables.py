@@ -1,11 +1,11 @@
-"""The variables that make Google's SDKs and gcloud use an identity from its files.
+"""The variables that make Google's SDKs and gcloud use an identity, from its files or from the endpoint.
 
 Application Default Credentials look at GOOGLE_APPLICATION_CREDENTIALS before anything else, so nothing has to be cleared
 for them; gcloud has its own. https://cloud.google.com/docs/authentication/application-default-credentials#order
 """
 
 from agent.model import Paths
-from agent.variables import Variables
+from agent.variables import LOOPBACK, Spot, Variables
 
 UNIVERSE = "googleapis.com"
 GCLOUD = ("CLOUDSDK_AUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT", "CLOUDSDK_CORE_ACCOUNT")
@@ -31,3 +31,23 @@ def from_files(paths: Paths, *, project: str, universe: str, token_file: bool, e
     if universe != UNIVERSE:
         values |= {"GOOGLE_CLOUD_UNIVERSE_DOMAIN": universe, "CLOUDSDK_CORE_UNIVERSE_DOMAIN": universe}
     return Variables(values=values, unset=(*GCLOUD, *(name for name in FILES if name not in values)))
+
+
+def from_endpoint(spot: Spot) -> Variables:
+    """The SDK asks a metadata server, without looking first whether this is a machine of Google's.
+
+    google-auth asks one variable for tokens and another for its ping, gcloud a third. Node's looks for a machine's BIOS
+    unless told that there is a server. https://cloud.google.com/python/docs/reference/google-auth (environment variables)
+    """
+    values = {
+        "GCE_METADATA_HOST": spot.host,
+        "GCE_METADATA_IP": spot.host,
+        "GCE_METADATA_ROOT": spot.host,
+        "METADATA_SERVER_DETECTION": "assume-present",
+    }
+    project, universe = spot.facts.get("project-id"), spot.facts.get("universe-domain", UNIVERSE)
+    if project:
+        values |= {"GOOGLE_CLOUD_PROJECT": project, "CLOUDSDK_CORE_PROJECT": project}
+    if universe != UNIVERSE:
+        values |= {"GOOGLE_CLOUD_UNIVERSE_DOMAIN": universe, "CLOUDSDK_CORE_UNIVERSE_DOMAIN": universe}
+    return Variables(values=values, unset=(*GCLOUD, *FILES, "NO_GCE_CHECK", "GCE_METADATA_MTLS_MODE"), additions=LOOPBACK)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from agent.aws.facts import facts as facts_of_aws
+from agent.gcp.variables import from_endpoint as served_by_gcp
 from agent.model import Paths, Provider
 from agent.providers import alibaba, aws, azure, gcp
 from agent.providers.alibaba import AlibabaProvider, AlibabaSettings
@@ -12,7 +13,7 @@ from agent.providers.azure import AzureProvider, AzureSettings
 from agent.providers.gcp import GcpProvider, GcpSettings
 from agent.providers.generic import GenericProvider, GenericSettings
 from agent.toolbox import Toolbox
-from agent.variables import Variable, Variables
+from agent.variables import Spot, Variables
 
 ProviderSettings = GenericSettings | AwsSettings | AzureSettings | GcpSettings | AlibabaSettings
 
@@ -51,6 +52,28 @@ def faults(settings: ProviderSettings) -> Iterator[tuple[str, str]]:
             assert_never(settings)
 
 
+def annotations(settings: ProviderSettings) -> Mapping[str, str]:
+    """What the annotations of a ServiceAccount say, by their names: keys of the settings; nothing where none is heeded."""
+    match settings:
+        case GenericSettings():
+            return {}
+        case AwsSettings():
+            return aws.ANNOTATIONS if settings.from_service_account else {}
+        case AzureSettings():
+            return azure.ANNOTATIONS if settings.from_service_account else {}
+        case GcpSettings():
+            return gcp.ANNOTATIONS if settings.from_service_account else {}
+        case AlibabaSettings():
+            return alibaba.ANNOTATIONS if settings.from_service_account else {}
+        case _:
+            assert_never(settings)
+
+
+def annotated(settings: ProviderSettings, text: str) -> str:
+    """What an annotation's text stands for."""
+    return alibaba.annotated(settings, text) if isinstance(settings, AlibabaSettings) else text
+
+
 def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Variables | None:
     """What makes this cloud's SDKs take the identity from its files; None where no SDK can."""
     match settings:
@@ -68,13 +91,15 @@ def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Vari
             assert_never(settings)
 
 
-def served(settings: ProviderSettings, identity: str, base: str, authorization: str | Variable) -> Variables | None:
-    """What makes this cloud's SDKs ask the endpoint at `base`; None where no SDK can."""
+def served(settings: ProviderSettings, identity: str, spot: Spot) -> Variables | None:
+    """What makes this cloud's SDKs ask the endpoint in the spot's dialect; None where no SDK can."""
     match settings:
-        case GenericSettings() | AzureSettings() | GcpSettings() | AlibabaSettings():
+        case GenericSettings() | AzureSettings() | AlibabaSettings():
             return None
         case AwsSettings():
-            return aws.served(settings, identity, base, authorization)
+            return aws.served(settings, identity, spot)
+        case GcpSettings():
+            return served_by_gcp(spot)
         case _:
             assert_never(settings)
 

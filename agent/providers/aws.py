@@ -24,7 +24,7 @@ from agent.errors import Rejected, Unavailable
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
 from agent.settings import Address, Duration, Settings, Url
 from agent.toolbox import Toolbox
-from agent.variables import Variable, Variables
+from agent.variables import Spot, Variables
 
 RoleArn = Annotated[str, msgspec.Meta(pattern=r"^arn:aws[a-z0-9-]*:iam::[0-9]{12}:role(/[A-Za-z0-9_+=,.@-]+)+$", max_length=2048)]
 PolicyArn = Annotated[str, msgspec.Meta(pattern=r"^arn:aws[a-z0-9-]*:iam::([0-9]{12}|aws):policy(/[A-Za-z0-9_+=,.@-]+)+$", max_length=2048)]
@@ -280,9 +280,9 @@ def environment(settings: AwsSettings, identity: str, paths: Paths) -> Variables
     return variables.web_identity(paths, role_arn=settings.role_arn, session=session, region=settings.region, endpoint=endpoint)
 
 
-def served(settings: AwsSettings, identity: str, base: str, authorization: str | Variable) -> Variables:
-    """What makes an SDK take this identity from the endpoint at `base`."""
-    return variables.container(base, identity, authorization=authorization, region=settings.region)
+def served(settings: AwsSettings, identity: str, spot: Spot) -> Variables:
+    """What makes an SDK take this identity from the endpoint."""
+    return variables.served(spot, identity, region=settings.region)
 
 
 def trust_of(settings: AwsSettings, *, issuer: str, subject: str, claims: Collection[str]) -> Trust:
