@@ -26,6 +26,9 @@ class Container:
     rooted = False
     patience = 1.8
 
+    def __init__(self) -> None:
+        self._want = Want(self.render)
+
     def knows(self, visit: Visit) -> bool:
         return visit.named and visit.path == "/credentials"
 
@@ -37,7 +40,7 @@ class Container:
         return None
 
     def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:  # noqa: ARG002  # there is only one thing
-        return Want(self.render)
+        return self._want
 
     def refuse(self, status: int, reason: str) -> Answer:
         """botocore shows no body, the others show `code` and `message`."""

@@ -42,9 +42,9 @@ class Countdown:
 Rendered = Answer | Countdown
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Visit:
-    """A request, and the path by which it came to a dialect."""
+    """A request, and the path by which it came to a dialect. Not frozen, as one is made for each request and that would double its cost."""
 
     request: web.BaseRequest
     path: str

@@ -92,15 +92,21 @@ class MetadataEndpoint:
         return wanted if isinstance(wanted, Answer) else await self._serve(dialect, profile, wanted, now)
 
     async def _serve(self, dialect: Dialect, profile: Profile, want: Want, now: datetime) -> Answer:
-        key, shape = Key(profile.name, want.variant), (want.variant, dialect.name, want.shape)
+        shape = (want.variant, dialect.name, want.shape)
         portion = self._portions.get(profile.name, {}).get(shape)
-        if portion is None or portion.grant is not self._store.newest(key) or portion.profile is not profile or portion.expires_at <= now:
+        if (
+            portion is None
+            or portion.grant is not self._store.newest(portion.grant.key)
+            or portion.profile is not profile
+            or portion.expires_at <= now
+        ):
+            key = Key(profile.name, want.variant)
             grant = self._store.usable(key, now) or await self._wait(dialect, key, now)
             if isinstance(grant, Answer):
                 return grant
             portion = self._measure(profile, grant, want, shape)
-        now = self._clock.now()
-        if key.variant and (record := self._store.record(key)):
+            now = self._clock.now()
+        if want.variant and (record := self._store.record(portion.grant.key)):
             record.used_at = now
         counter = self._tally.handed_out_stale if now > portion.late_after else self._tally.handed_out_valid
         counter[profile.name, "endpoint"] += 1

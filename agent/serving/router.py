@@ -14,9 +14,9 @@ from agent.serving.dialect import Dialect, Visit
 from agent.store import Store
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Route:
-    """Where a request leads."""
+    """Where a request leads. Not frozen, as one is made for each request and that would double its cost."""
 
     visit: Visit
     dialect: Dialect | None
@@ -45,9 +45,11 @@ class Router:
         if len(pieces) == 4 and not pieces[0] and (family := self._families.get(pieces[1])):
             name = pieces[2]
             visit = Visit(request, f"/{pieces[3]}", named=True, before=f"/{pieces[1]}/{name}")
-            dialect = next((one for one in family if one.knows(visit)), None)
-            found = self._store.profile(name) if dialect and owner in {"", name} else None
-            return Route(visit, dialect or family[0], found if found and dialect and dialect.name in found.dialects else None)
+            for one in family:
+                if one.knows(visit):
+                    found = self._store.profile(name) if owner in {"", name} else None
+                    return Route(visit, one, found if found and one.name in found.dialects else None)
+            return Route(visit, family[0], None)
         visit = Visit(request, path, named=False)
         for one in self._rooted if path.startswith("/") else ():
             if one.knows(visit) and (found := self._at_root(one, owner)):
