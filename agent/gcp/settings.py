@@ -29,6 +29,11 @@ Scope = Annotated[str, msgspec.Meta(pattern=r"^[!#-\[\]-~]{1,256}$")]  # RFC 674
 Domain = Annotated[str, msgspec.Meta(pattern=rf"^{LABEL}(\.{LABEL})+$", max_length=253)]
 Project = Annotated[str, msgspec.Meta(pattern=rf"^({LABEL}(\.{LABEL})*:)?{LABEL}$", max_length=253)]
 CLOUD_PLATFORM, EMAIL = "https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"
+ANNOTATIONS = {
+    "iam.gke.io/gcp-service-account": "serviceAccount",
+    "gcp.auth.fluxcd.io/workload-identity-provider": "workloadIdentityProvider",
+}
+"""Of a ServiceAccount, by what they set: GKE's own, and Flux's for what GKE has no name for."""
 SHORTEST, LONGEST = Duration(600), Duration(43200)
 """What a service account's token may live; above an hour only where a policy of the organisation allows it."""
 MOST_SCOPES = 32
@@ -42,6 +47,8 @@ class GcpSettings(Settings, tag="gcp", tag_field="type"):
     gke: bool = False
     """The cluster's own pool; which that is, its metadata server says."""
     service_account: Email | None = None
+    from_service_account: bool = False
+    """Whether a ServiceAccount's annotations say `serviceAccount` and `workloadIdentityProvider`, where they do."""
     delegates: Annotated[tuple[Email, ...], msgspec.Meta(max_length=8)] = ()
     """From the service account that the identity may act as to the one that may act as `serviceAccount`."""
     scopes: Annotated[tuple[Scope, ...], msgspec.Meta(min_length=1, max_length=MOST_SCOPES)] = (CLOUD_PLATFORM, EMAIL)
@@ -84,7 +91,8 @@ class GcpSettings(Settings, tag="gcp", tag_field="type"):
 
 def faults(settings: GcpSettings) -> Iterator[tuple[str, str]]:
     """What is wrong between the settings: the field, and what is allowed."""
-    if settings.gke == bool(settings.workload_identity_provider):
+    named = bool(settings.workload_identity_provider)
+    if (settings.gke and named) or not (settings.gke or named or settings.from_service_account):
         yield "workloadIdentityProvider", "belongs here, or gke: true, and not both"
     if settings.gke and settings.universe_domain != UNIVERSE:
         yield "universeDomain", f"cannot be another than {UNIVERSE} with gke: true"
@@ -105,11 +113,11 @@ def faults(settings: GcpSettings) -> Iterator[tuple[str, str]]:
 
 def _account_faults(settings: GcpSettings) -> Iterator[tuple[str, str]]:
     account, lifetime = settings.service_account, settings.lifetime
-    if settings.delegates and not account:
+    if settings.delegates and not account and not settings.from_service_account:
         yield "delegates", "lead to a service account: set serviceAccount"
     if account in settings.delegates:
         yield "delegates", f"has {account}, which is where they lead to"
-    if lifetime and not account:
+    if lifetime and not account and not settings.from_service_account:
         yield "lifetime", "is of a service account's token: set serviceAccount, or leave it to Google"
     if lifetime and not SHORTEST.seconds <= lifetime.seconds <= LONGEST.seconds:
         yield "lifetime", f"is {lifetime}: Google allows {SHORTEST} to {LONGEST}"

@@ -39,6 +39,8 @@ OidcProviderArn = Annotated[
     ),
 ]
 Region = Annotated[str, msgspec.Meta(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+$(?!\n)", max_length=64)]
+ANNOTATIONS = {"pod-identity.alibabacloud.com/role-name": "roleArn"}
+"""Of a ServiceAccount, as ack-pod-identity-webhook reads them, by what they set."""
 SHORTEST, LONGEST = Duration(900), Duration(43200)
 """What STS allows `DurationSeconds` to be; the role may allow less."""
 ABSURD = timedelta(days=3650)
@@ -48,8 +50,10 @@ ABSURD = timedelta(days=3650)
 class AlibabaSettings(Settings, tag="alibaba", tag_field="type"):
     """The role to take, and where."""
 
-    role_arn: RoleArn
     oidc_provider_arn: OidcProviderArn
+    role_arn: RoleArn = ""
+    """Empty only with `fromServiceAccount`, where an annotation says its name."""
+    from_service_account: bool = False
     region: Region | None = None
     """None: the one endpoint for all regions."""
     vpc: bool = False
@@ -75,6 +79,8 @@ def faults(settings: AlibabaSettings) -> Iterator[tuple[str, str]]:
     """What is wrong between the settings: the field, and what is allowed."""
     if settings.duration and not SHORTEST.seconds <= settings.duration.seconds <= LONGEST.seconds:
         yield "duration", f"is {settings.duration}: Alibaba allows {SHORTEST} to {LONGEST}"
+    if not settings.role_arn and not settings.from_service_account:
+        yield "roleArn", "missing: write a RAM role such as acs:ram::1234567890123456:role/web, or fromServiceAccount: true"
     if settings.vpc and not settings.region:
         yield "vpc", "needs a region: each has its own endpoint inside a VPC"
     if not settings.exchange and settings.duration:
@@ -86,6 +92,11 @@ def faults(settings: AlibabaSettings) -> Iterator[tuple[str, str]]:
         yield "endpoint", "would send the token in the clear: write https://, or http:// with a loopback address"
     if endpoint and endpoint.scheme == "http" and settings.proxy:
         yield "proxy", "would see the token, because the endpoint is http://: write https:// there, or leave the proxy out"
+
+
+def annotated(settings: AlibabaSettings, name: str) -> str:
+    """The role of the name that an annotation says: of the account that the OIDC provider is in, as the webhook makes it."""
+    return f"acs:ram::{settings.oidc_provider_arn.split(':')[3]}:role/{name}"
 
 
 def session_name(settings: AlibabaSettings, identity: str) -> str:

@@ -31,6 +31,8 @@ PolicyArn = Annotated[str, msgspec.Meta(pattern=r"^arn:aws[a-z0-9-]*:iam::([0-9]
 Region = Annotated[str, msgspec.Meta(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+$", max_length=64)]
 TagKey = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Tags = Annotated[dict[TagKey, Annotated[str, msgspec.Meta(max_length=256)]], msgspec.Meta(max_length=50)]
+ANNOTATIONS = {"eks.amazonaws.com/role-arn": "roleArn"}
+"""Of a ServiceAccount, as EKS' own webhook reads them (aws/amazon-eks-pod-identity-webhook), by what they set."""
 SHORTEST, LONGEST, LONGEST_CHAINED = Duration(900), Duration(43200), Duration(3600)
 """What AWS allows `DurationSeconds` to be; for a role that was taken with another role's session, at most an hour."""
 
@@ -48,8 +50,10 @@ class ChainedRole(Settings):
 class AwsSettings(Settings, tag="aws", tag_field="type"):
     """The role to take, and where. `duration`, `policy`, `policyArns` and `sessionTags` are of the last role, which the workload gets."""
 
-    role_arn: RoleArn
     region: Region
+    role_arn: RoleArn = ""
+    """Empty only with `fromServiceAccount`, where an annotation says it."""
+    from_service_account: bool = False
     session_name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_+=,.@-]{2,64}$")] | None = None
     duration: Duration | None = None
     """None leaves it to AWS: one hour."""
@@ -84,7 +88,9 @@ class AwsSettings(Settings, tag="aws", tag_field="type"):
 def faults(settings: AwsSettings) -> Iterator[tuple[str, str]]:
     """What is wrong between the settings: the field, and what is allowed."""
     yield from _session_faults(settings)
-    for role in settings.roles:
+    if not settings.role_arn and not settings.from_service_account:
+        yield "roleArn", "missing: write an IAM role such as arn:aws:iam::123456789012:role/web, or fromServiceAccount: true"
+    for role in filter(None, settings.roles):
         if role.split(":")[1] != partition(settings.region):
             yield "region", f"{settings.region} is in the partition {partition(settings.region)}, where {role} is not"
     endpoint = settings.endpoint

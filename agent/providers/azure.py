@@ -34,6 +34,8 @@ TenantId = Annotated[str, msgspec.Meta(pattern=f"^({GUID}|{DOMAIN})$", max_lengt
 ClientId = Annotated[str, msgspec.Meta(pattern=f"^{GUID}$", description=CLIENT)]
 Scope = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_.:/-]+/\.default$", max_length=512, description=SCOPE)]
 Resource = Annotated[str, msgspec.Meta(pattern=r"^(?!.*/\.default$)[0-9A-Za-z_.:/-]+$", max_length=512, description=RESOURCE)]
+ANNOTATIONS = {"azure.workload.identity/client-id": "clientId", "azure.workload.identity/tenant-id": "tenantId"}
+"""Of a ServiceAccount, as Azure's own webhook reads them (Azure/azure-workload-identity), by what they set."""
 SUFFIX = "/.default"
 """Of a scope that asks for all that was granted beforehand: the only kind that there is without a person."""
 LONGEST = timedelta(days=3650)
@@ -43,8 +45,10 @@ LONGEST = timedelta(days=3650)
 class AzureSettings(Settings, tag="azure", tag_field="type"):
     """Who asks, and for what. Each scope after the first is kept fresh by itself, beside the first."""
 
-    tenant_id: TenantId
-    client_id: ClientId
+    tenant_id: TenantId = ""
+    """Empty only with `fromServiceAccount`, where an annotation says it; so the next one."""
+    client_id: ClientId = ""
+    from_service_account: bool = False
     scopes: Annotated[tuple[Scope, ...], msgspec.Meta(max_length=17)] = ()
     """Empty: Azure Resource Manager of the authority's cloud."""
     resources: Annotated[tuple[Resource, ...], msgspec.Meta(max_length=64)] = ()
@@ -73,6 +77,9 @@ class AzureSettings(Settings, tag="azure", tag_field="type"):
 
 def faults(settings: AzureSettings) -> Iterator[tuple[str, str]]:
     """What is wrong between the settings: the field, and what is allowed."""
+    for field, value, wanted in (("tenantId", settings.tenant_id, TENANT), ("clientId", settings.client_id, CLIENT)):
+        if not value and not settings.from_service_account:
+            yield field, f"missing: write {wanted}, or fromServiceAccount: true"
     if not settings.exchange and settings.resources:
         yield "resources", "says what the agent may ask for, which with exchange: false is left to the SDK"
     if settings.exchange and not settings.kept:

@@ -16,7 +16,7 @@ from agent.gcp.credential import AccessToken, IdToken, TokenFile, access_token
 from agent.gcp.errand import Account, Errand
 from agent.gcp.exchange import Exchange
 from agent.gcp.facts import facts as facts_of
-from agent.gcp.settings import MOST_SCOPES, GcpSettings, faults
+from agent.gcp.settings import ANNOTATIONS, MOST_SCOPES, GcpSettings, faults
 from agent.gcp.trust import Trust
 from agent.gcp.variables import from_files
 from agent.model import Credential, IdentityToken, Legacy, Paths
@@ -25,7 +25,7 @@ from agent.toolbox import Toolbox
 from agent.variables import Variables
 from agent.wire import PATIENCE, Wire
 
-__all__ = ["GcpProvider", "GcpSettings", "environment", "facts", "faults", "trust_of"]
+__all__ = ["ANNOTATIONS", "GcpProvider", "GcpSettings", "environment", "facts", "faults", "trust_of"]
 
 ID = "id:"
 """Before the audience, in a variant that is a Google-signed ID token."""
