@@ -1,15 +1,16 @@
-"""`python -m bench [start] [memory] [files] [aws] [metadata] [herd]`: all of them where none is named."""
+"""`python -m bench [start] [memory] [files] [aws] [kubernetes] [metadata] [herd]`: all of them where none is named."""
 
 import sys
 from collections.abc import Callable
 
-from bench import aws, files, herd, memory, metadata, start
+from bench import aws, files, herd, kubernetes, memory, metadata, start
 
 PROGRAMS: dict[str, Callable[[], None]] = {
     "start": start.main,
     "memory": memory.main,
     "files": files.main,
     "aws": aws.main,
+    "kubernetes": kubernetes.main,
     "metadata": metadata.main,
     "herd": herd.main,
 }
