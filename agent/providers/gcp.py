@@ -121,7 +121,8 @@ def _errand(settings: GcpSettings, audience: str, scopes: Sequence[str]) -> Erra
 
 
 def _base(url: Url) -> str:
-    return url.text.rstrip("/")
+    """Without userinfo, which `faults` refuses, for it goes into the workload's files."""
+    return url.shown.rstrip("/")
 
 
 def _config(settings: GcpSettings) -> Mapping[str, Any]:
