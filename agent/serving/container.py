@@ -6,13 +6,12 @@ apart, and take any status but 200 as "try again".
 """
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
-from agent.model import Grant, Secret
+from agent.model import Grant
 from agent.record import Profile
-from agent.serving.dialect import Answer, Visit, Want
+from agent.serving.dialect import Answer, Visit, Want, plain
 from agent.serving.guard import knows
 
 HEADERS = {"Content-Type": "application/json", "Cache-Control": "no-store"}
@@ -39,7 +38,7 @@ class Container:
             return self.refuse(401, "the Authorization header does not hold this identity's authorization")
         return None
 
-    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:  # noqa: ARG002  # there is only one thing
+    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
         return self._want
 
     def refuse(self, status: int, reason: str) -> Answer:
@@ -48,16 +47,7 @@ class Container:
         return Answer(status, body, HEADERS | ({"Retry-After": "1"} if status == 503 else {}) | ({"Allow": "GET"} if status == 405 else {}))
 
     def render(self, grant: Grant, _profile: Profile | None = None) -> Answer:
-        return Answer(200, msgspec.json.encode({name: _plain(value) for name, value in grant.credential.document().items()}), HEADERS)
+        return Answer(200, msgspec.json.encode({name: plain(value) for name, value in grant.credential.document().items()}), HEADERS)
 
 
 _CODES = {401: "AccessDenied", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed", 503: "NotReady"}
-
-
-def _plain(value: Any) -> Any:
-    """Times without a fraction and with `Z`: the one form that every SDK parses."""
-    if isinstance(value, Secret):
-        return value.reveal()
-    if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return value

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiohttp import web
 
-from agent.model import Grant
+from agent.model import Grant, Secret
 from agent.record import Profile
 
 
@@ -92,3 +92,12 @@ class Dialect(Protocol):
 
         403 from the guard, 404, 503 where there is nothing yet, and for a variant 400 (the cloud refuses it) and 429 (too many).
         """
+
+
+def plain(value: Any) -> Any:
+    """Times without a fraction and with `Z`: the one form that every SDK parses."""
+    if isinstance(value, Secret):
+        return value.reveal()
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return value

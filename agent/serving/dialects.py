@@ -1,10 +1,11 @@
 """The dialects that the endpoint speaks, in the order in which a path is offered to them."""
 
-from agent.clock import Clock
 from agent.serving.container import Container
 from agent.serving.dialect import Dialect
+from agent.serving.gce import Gce
+from agent.serving.imds import Imds
 
 
-def every(_clock: Clock) -> tuple[Dialect, ...]:
+def every() -> tuple[Dialect, ...]:
     """One of each, for one endpoint."""
-    return (Container(),)
+    return (Container(), Imds(), Gce())

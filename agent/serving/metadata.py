@@ -54,7 +54,7 @@ class MetadataEndpoint:
         self._clock = clock
         self._tally = tally
         self._guard = Guard(addresses)
-        dialects = every(clock)
+        dialects = every()
         self._dialects: Mapping[str, Dialect] = {dialect.name: dialect for dialect in dialects}
         self._router = Router(store, dialects)
         self._portions: dict[str, dict[Shape, Portion]] = {}

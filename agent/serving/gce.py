@@ -1,0 +1,142 @@
+"""Google's metadata server, as GKE's answers a pod: what SDKs and gcloud read before they ask for a token, and the token.
+
+Well-known paths only (`/computeMetadata/v1/…`), for no client keeps a path before them. Every answer says
+`Metadata-Flavor: Google`, or it is taken for no metadata server's
+(https://cloud.google.com/compute/docs/metadata/querying-metadata). Clients wait 3 s and take 404 and 403 as final.
+"""
+
+import hashlib
+import re
+from datetime import datetime
+from urllib.parse import unquote
+
+from agent.model import Grant
+from agent.record import Profile
+from agent.serving.dialect import Answer, Countdown, Rendered, Visit, Want
+from agent.serving.tree import Leaf, listed, read, tree_of, written
+
+FLAVOR = "Metadata-Flavor"
+HEADERS = {
+    FLAVOR: "Google",
+    "Server": "GKE Metadata Server",
+    "X-XSS-Protection": "0",
+    "X-Frame-Options": "SAMEORIGIN",
+    "Cache-Control": "no-store",
+}
+TEXT = {**HEADERS, "Content-Type": "application/text"}
+JSON = {**HEADERS, "Content-Type": "application/json"}
+"""google-auth reads JSON only where it is called so."""
+HTML = {**HEADERS, "Content-Type": "text/html; charset=UTF-8"}
+ROOT = "/computeMetadata/v1/"
+ACCOUNTS = "instance/service-accounts/"
+SCOPE = re.compile(r"[!#-\[\]-~]{1,256}", re.ASCII)  # RFC 6749, section 3.3
+AUDIENCE = re.compile(r"[!-~]{1,512}", re.ASCII)
+MOST_SCOPES = 32
+ID = "id:"
+"""Before the audience, in a variant that is a Google-signed ID token."""
+
+
+class Gce:
+    """The dialect `gce`."""
+
+    name = "gce"
+    prefix = ""
+    rooted = True
+    patience = 2.5
+
+    def knows(self, visit: Visit) -> bool:
+        return visit.path in {"/", "/computeMetadata"} or visit.path.startswith("/computeMetadata/")
+
+    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
+        request = visit.request
+        if request.method not in {"GET", "HEAD"}:
+            return self.refuse(405, "only GET")
+        if (
+            visit.path == "/"
+            or request.headers.getall(FLAVOR, []) == ["Google"]
+            or request.headers.get("X-Google-Metadata-Request") == "True"
+        ):
+            return None
+        return self.refuse(403, f'Missing required header "{FLAVOR}": "Google"')
+
+    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+        if not visit.path.startswith(ROOT):
+            return self._above(visit)
+        path = visit.path.removeprefix(ROOT)
+        account, _, item = path.removeprefix(ACCOUNTS).partition("/") if path.startswith(ACCOUNTS) else ("", "", "")
+        if item in {"token", "identity"}:
+            if unquote(account) not in {"default", profile.facts.get("email")}:
+                return self.refuse(404, f"there is no service account {unquote(account)!r}")
+            return self._token(visit, profile) if item == "token" else self._identity(visit, profile)
+        return self._said(visit, path, profile)
+
+    def refuse(self, status: int, reason: str) -> Answer:
+        """Google's are pages; SDKs show them as they are."""
+        more = {405: {"Allow": "GET, HEAD"}, 503: {"Retry-After": "1"}}
+        return Answer(status, f"{reason}\n".encode("utf-8", "replace"), HTML | more.get(status, {}))
+
+    def _above(self, visit: Visit) -> Answer:
+        """The way down to what there is; earlier versions than v1 are gone."""
+        match visit.path:
+            case "/":
+                return Answer(200, b"computeMetadata/\n", TEXT)
+            case "/computeMetadata/":
+                return Answer(200, b"v1/\n", TEXT)
+            case "/computeMetadata" | "/computeMetadata/v1":
+                return self._onwards(visit)
+            case _:
+                return self.refuse(404, "there is nothing here")
+
+    def _onwards(self, visit: Visit) -> Answer:
+        """A directory is asked for with a slash at its end. The guard has seen to `Host`."""
+        query = visit.request.raw_path.partition("?")[1:]
+        return Answer(301, b"", {**HTML, "Location": f"http://{visit.request.headers['Host']}{visit.path}/{''.join(query)}"})
+
+    def _token(self, visit: Visit, profile: Profile) -> Answer | Want:
+        """For the scopes that are asked for, whatever their order; none, or the configured ones, is what is kept fresh anyway."""
+        texts = ",".join(visit.request.query.getall("scopes", []))
+        scopes = sorted({scope for scope in re.split(r"[, ]", texts) if scope})
+        if len(scopes) > MOST_SCOPES or not all(SCOPE.fullmatch(scope) for scope in scopes):
+            return self.refuse(400, "these are no scopes")
+        configured = sorted(profile.facts.get("scopes", "").split())
+        return Want(_access_token, variant="" if scopes == configured else " ".join(scopes), shape="token")
+
+    def _identity(self, visit: Visit, profile: Profile) -> Answer | Want:
+        """A Google-signed ID token of the service account: never one that was signed elsewhere, for anybody's audience."""
+        if not profile.facts.get("account"):
+            return self.refuse(404, "the identity acts as no service account, and only those have ID tokens: set provider.serviceAccount")
+        audiences = visit.request.query.getall("audience", [])
+        if len(audiences) != 1 or not AUDIENCE.fullmatch(audiences[0]):
+            return self.refuse(400, "non-empty audience parameter required")
+        if visit.request.query.get("format", "standard") not in {"standard", "full"}:
+            return self.refuse(400, "format has to be standard or full")
+        return Want(_id_token, variant=f"{ID}{audiences[0]}", shape="identity")
+
+    def _said(self, visit: Visit, path: str, profile: Profile) -> Answer:
+        query = visit.request.query
+        node = read(tree_of(profile), unquote(path))
+        alternative = query.get("alt", "")
+        if node is None:
+            return self.refuse(404, "there is nothing here")
+        if alternative not in {"", "json", "text"}:
+            return self.refuse(400, "alt has to be json or text")
+        if isinstance(node, Leaf):
+            body, json = written(node, json=alternative == "json"), alternative == "json"
+        elif path and not path.endswith("/"):
+            return self._onwards(visit)
+        elif query.get("recursive", "").lower() == "true":
+            json = alternative != "text"
+            body = written(node, json=json)
+        else:
+            body, json = listed(node), False
+        return Answer(200, body, (JSON if json else TEXT) | {"ETag": hashlib.sha256(body).hexdigest()[:16]})
+
+
+def _access_token(grant: Grant, profile: Profile) -> Rendered:
+    document = grant.credential.document()
+    before = b'{"access_token":"%s","expires_in":' % document["access_token"].reveal().encode()
+    return Countdown(before, b',"token_type":"Bearer"}', document["expires_at"], JSON)
+
+
+def _id_token(grant: Grant, profile: Profile) -> Rendered:
+    return Answer(200, grant.credential.document()["id_token"].reveal().encode(), HTML)

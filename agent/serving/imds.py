@@ -1,0 +1,146 @@
+"""EC2's instance metadata service, as far as SDKs ask it for credentials and for their region.
+
+At well-known paths (`/latest/…`) or below `/aws/NAME/imds`. Version 2: a session token first, then everything with it
+(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html); without one only where `serve.imds.v1`
+says so. Clients wait 1 s and ask once.
+"""
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from datetime import datetime
+from urllib.parse import unquote
+
+import msgspec
+
+from agent.model import Grant
+from agent.record import Profile
+from agent.serving.dialect import Answer, Visit, Want, plain
+from agent.serving.sessions import Sessions
+
+TTL, TOKEN = "X-aws-ec2-metadata-token-ttl-seconds", "X-aws-ec2-metadata-token"
+SERVER = {"Server": "EC2ws", "Cache-Control": "no-store"}
+TEXT = {**SERVER, "Content-Type": "text/plain"}
+"""JSON too: EC2 calls everything so."""
+ROLES = "meta-data/iam/security-credentials"
+PREFIX = "/imds"
+FOREIGN = ("X-aliyun-ecs-metadata-token", "X-aliyun-ecs-metadata-token-ttl-seconds")
+"""Alibaba Cloud's service has the same paths."""
+
+
+class Imds:
+    """The dialect `imds`."""
+
+    name = "imds"
+    prefix = "aws"
+    rooted = True
+    patience = 0.9
+
+    def __init__(self) -> None:
+        self._sessions = Sessions()
+
+    def knows(self, visit: Visit) -> bool:
+        path = visit.path
+        if visit.named:
+            return path.startswith(PREFIX + "/") or path == PREFIX
+        ours = path in {"/latest", "/latest/"} or path.startswith(("/latest/api/", "/latest/meta-data", "/latest/dynamic"))
+        return ours and not path.startswith("/latest/meta-data/ram") and not any(name in visit.request.headers for name in FOREIGN)
+
+    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
+        """The guard has seen to what was forwarded; what is wanted here is a session token."""
+        if visit.request.method == "PUT" and _path(visit) == "api/token":
+            return None
+        if visit.request.method not in {"GET", "HEAD"}:
+            return self.refuse(405, "only GET, and PUT of a session token")
+        return None
+
+    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+        path = _path(visit)
+        if visit.request.method == "PUT":
+            return self._open(visit, profile, now)
+        if path == "api/token":
+            return self.refuse(405, "only PUT")
+        if not self._may(visit, profile, now):
+            return self.refuse(401, "a session token is wanted: PUT latest/api/token")
+        role = profile.facts.get("role", profile.name)
+        if path.startswith(f"{ROLES}/") and unquote(path.removeprefix(f"{ROLES}/")) == role:
+            return Want(_credential)
+        return self._said(path, profile, now)
+
+    def refuse(self, status: int, reason: str) -> Answer:
+        """EC2 sends a page, and SDKs read none."""
+        more = {401: {"WWW-Authenticate": "X-aws-ec2-metadata-token"}, 405: {"Allow": "GET, HEAD, PUT"}, 503: {"Retry-After": "1"}}
+        return Answer(status, f"{reason}\n".encode(), TEXT | more.get(status, {}))
+
+    def _open(self, visit: Visit, profile: Profile, now: datetime) -> Answer:
+        sent = visit.request.headers.getall(TTL, [])
+        if len(sent) != 1 or not sent[0].isascii() or not sent[0].isdigit() or len(sent[0]) > 5 or not 1 <= int(sent[0]) <= 21600:
+            return self.refuse(400, f"{TTL} has to be 1 to 21600")
+        token = self._sessions.open(profile.name, int(sent[0]), now)
+        return Answer(200, token.encode(), {**TEXT, "X-Aws-Ec2-Metadata-Token-Ttl-Seconds": sent[0]})
+
+    def _may(self, visit: Visit, profile: Profile, now: datetime) -> bool:
+        """A token that is wrong is refused even where none is needed, as EC2 does."""
+        sent = visit.request.headers.getall(TOKEN, [])
+        if not sent:
+            return "v1" in profile.facts
+        return len(sent) == 1 and self._sessions.knows(sent[0], profile.name, now)
+
+    def _said(self, path: str, profile: Profile, now: datetime) -> Answer:
+        """What needs no credential; each with and without a slash at its end, as boto3 asks for the zone."""
+        leaves, asked = _leaves(profile, now), path.rstrip("/")
+        if asked in leaves:
+            return Answer(200, leaves[asked].encode(), TEXT)
+        below = asked + "/" if asked else ""
+        entries = sorted({"".join(one.removeprefix(below).partition("/")[:2]) for one in leaves if one.startswith(below)})
+        return Answer(200, "\n".join(entries).encode(), TEXT) if entries else self.refuse(404, "there is nothing here")
+
+
+def _path(visit: Visit) -> str:
+    """Below `latest/`; `..` where it is not below it, which nothing is called."""
+    path = visit.path.removeprefix(PREFIX) if visit.named else visit.path
+    return path.removeprefix("/latest/") if path.startswith("/latest/") else "" if path == "/latest" else ".."
+
+
+def _credential(grant: Grant, _profile: Profile) -> Answer:
+    issued = grant.credential.issued_at
+    document = {"Code": "Success", "LastUpdated": plain(issued), "Type": "AWS-HMAC"}
+    document |= {name: plain(value) for name, value in grant.credential.document().items() if name != "RoleArn"}
+    return Answer(200, msgspec.json.encode(document), TEXT)
+
+
+def _leaves(profile: Profile, now: datetime) -> Mapping[str, str]:
+    """What there is to read, by path; the names of instance and profile are made up, for there are none."""
+    facts = profile.facts
+    role, partition, region, account = (facts.get(name, "") for name in ("role", "partition", "region", "account"))
+    role, zone = role or profile.name, facts.get("availability-zone") or f"{region}a"
+    instance = f"i-{_digest(profile.name)}"
+    info = {
+        "Code": "Success",
+        "LastUpdated": plain(now),
+        "InstanceProfileArn": f"arn:{partition or 'aws'}:iam::{account}:instance-profile/{role}",
+        "InstanceProfileId": f"AIPA{_digest(role).upper()}",
+    }
+    document = {
+        "accountId": account,
+        "architecture": platform.machine(),
+        "availabilityZone": zone,
+        "instanceId": instance,
+        "region": region,
+        "version": "2017-09-30",
+    }
+    return {
+        ROLES: role,
+        "meta-data/iam/info": json.dumps(info, indent=2),
+        "meta-data/instance-id": instance,
+        "meta-data/placement/availability-zone": zone,
+        "meta-data/placement/region": region,
+        "meta-data/services/domain": "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com",
+        "meta-data/services/partition": partition or "aws",
+        "dynamic/instance-identity/document": json.dumps(document, indent=2),
+    }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:17]

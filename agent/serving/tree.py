@@ -1,0 +1,115 @@
+"""What Google's metadata server says beside tokens, as a tree: read one by one, listed, or all at once.
+
+https://cloud.google.com/compute/docs/metadata/querying-metadata (directories, `recursive`, `alt`),
+https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity#metadata_server (what of it a pod sees)
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Union
+
+from agent.record import Profile
+
+Value = str | int | list[str]
+Node = Union["Leaf", "Directory"]
+Directory = Mapping[str, Node]
+UNLISTED = {"token", "identity"}
+"""Never among what is read all at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """Something to read."""
+
+    value: Value
+
+
+def tree_of(profile: Profile) -> Directory:
+    """By name; what is not known is not there, so that SDKs ask elsewhere."""
+    facts = profile.facts
+    email = facts.get("email", "")
+    scopes = facts.get("scopes", "").split()
+    account: Directory = {
+        "aliases": Leaf(["default"]),
+        "email": Leaf(email or "default"),  # google-auth gives up without one
+        "identity": Leaf(""),
+        "scopes": Leaf(scopes),
+        "token": Leaf(""),
+    }
+    zone, number = facts.get("zone", ""), facts.get("project-number", "")
+    names = {"cluster-location": "cluster-location", "cluster-name": "cluster-name"}
+    instance: dict[str, Node] = {
+        "attributes": {name: Leaf(facts[fact]) for name, fact in names.items() if facts.get(fact)},
+        "service-accounts": {**({email: account} if email else {}), "default": account},
+    }
+    if zone:
+        instance["zone"] = Leaf(f"projects/{number}/zones/{zone}")
+        instance["region"] = Leaf(f"projects/{number}/regions/{zone.rpartition('-')[0]}")
+    project: dict[str, Node] = {"attributes": {}}
+    if number:
+        project["numeric-project-id"] = Leaf(int(number))
+    if facts.get("project-id"):
+        project["project-id"] = Leaf(facts["project-id"])
+    universe = Leaf(facts.get("universe-domain", "googleapis.com"))
+    return {"instance": instance, "project": project, "universe": {"universe-domain": universe, "universe_domain": universe}}
+
+
+def read(tree: Directory, path: str) -> Node | None:
+    """What is at a path; a slash at its end is for directories."""
+    node: Node = tree
+    for step in path.rstrip("/").split("/") if path.rstrip("/") else ():
+        found = None if isinstance(node, Leaf) else node.get(step)
+        if found is None:
+            return None
+        node = found
+    return None if isinstance(node, Leaf) and path.endswith("/") else node
+
+
+def listed(directory: Directory) -> bytes:
+    """One entry a line, directories with a slash."""
+    names = sorted(name if isinstance(node, Leaf) else f"{name}/" for name, node in directory.items() if "_" not in name)
+    return "".join(f"{name}\n" for name in names).encode()
+
+
+def written(node: Node, *, json: bool) -> bytes:
+    """The whole of it."""
+    if json:
+        return _dumped(_plain(node))
+    if isinstance(node, Leaf):
+        return _text(node.value).encode()
+    return "".join(f"{path} {line}\n" for path, value in _flat(node) for line in _text(value).split("\n") if line).encode()
+
+
+def _dumped(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _plain(node: Node, *, kept: bool = False) -> object:
+    """Names in camel case, as Google writes them, but for those that somebody chose (`kept`)."""
+    if isinstance(node, Leaf):
+        return node.value
+    return {
+        name if kept else _camel(name): _plain(below, kept=name in {"attributes", "service-accounts"})
+        for name, below in node.items()
+        if name not in UNLISTED and ("_" not in name)
+    }
+
+
+def _flat(directory: Directory, before: str = "") -> list[tuple[str, Value]]:
+    found: list[tuple[str, Value]] = []
+    for name, node in directory.items():
+        if name in UNLISTED or "_" in name:
+            continue
+        found += [(before + name, node.value)] if isinstance(node, Leaf) else _flat(node, f"{before}{name}/")
+    return found
+
+
+def _text(value: Value) -> str:
+    """A list is a line each."""
+    return "".join(f"{one}\n" for one in value) if isinstance(value, list) else str(value)
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("-")
+    return first + "".join(one.capitalize() for one in others)
