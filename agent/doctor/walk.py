@@ -15,6 +15,7 @@ from agent.doctor.case import Case, View, broken, skipped
 from agent.doctor.report import Finding, Sheet, Verdict
 from agent.errors import ConfigError, frames
 from agent.issuer.keyring import Keyring
+from agent.kube.clients import KubeClients
 from agent.session import Session
 from agent.tally import Tally
 from agent.toolbox import Issuer, Toolbox
@@ -30,8 +31,9 @@ async def examine(
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(Session())
         aws = await stack.enter_async_context(AwsClients(session.get))
+        kube = await stack.enter_async_context(KubeClients(clock, environ))
         own, keys = await _keys(config, clock)
-        toolbox = Toolbox(clock=clock, random=SystemRandom(), tally=Tally(), http=session.get, issuer=own, aws=aws)
+        toolbox = Toolbox(clock=clock, random=SystemRandom(), tally=Tally(), http=session.get, issuer=own, aws=aws, kube=kube)
         turns = asyncio.Semaphore(AT_A_TIME)
 
         async def one(identity: Identity) -> Sheet:

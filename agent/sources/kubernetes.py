@@ -15,9 +15,9 @@ from agent.model import IdentityToken
 from agent.settings import Duration, Settings
 from agent.toolbox import Toolbox
 
-LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-"""Names of namespaces: RFC 1123 labels."""
-SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$(?!\n)"
+"""Names of namespaces: RFC 1123 labels. Python's `$` alone would let a line break follow."""
+SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$(?!\n)"
 """Names of most other objects: RFC 1123 subdomains."""
 Namespace = Annotated[str, msgspec.Meta(pattern=LABEL, max_length=63)]
 ObjectName = Annotated[str, msgspec.Meta(pattern=SUBDOMAIN, max_length=253)]
@@ -39,7 +39,7 @@ class BoundTo(Settings):
 
     kind: Literal["Pod", "Secret"]
     name: ObjectName
-    uid: Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z-]*$", max_length=64)] = ""
+    uid: Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z-]*$(?!\n)", max_length=64)] = ""
     """Of the very one, so that another of the same name will not do."""
 
 

@@ -1,11 +1,19 @@
 import asyncio
+import json
+import sys
 from datetime import UTC, datetime, timedelta
+from random import Random
 
+import msgspec
 import pytest
 
+from agent.config import Identity
 from agent.errors import NotReady, Rejected, Unavailable
+from agent.kube.clients import KubeClients
 from agent.settings import convert
 from agent.sources.kubernetes import KubernetesSettings, KubernetesSource
+from agent.tally import Tally
+from agent.toolbox import Toolbox
 from tests.fakes import FakeClock
 from tests.kube.proxy import Fault
 
@@ -275,3 +283,79 @@ async def test_outside_a_cluster_the_agent_says_what_to_set(cluster):
         with pytest.raises(Rejected, match="this is no pod") as caught:
             await source(cluster, kube).fetch(["a"])
     assert "source.kubeconfig" in caught.value.remedy
+
+
+async def test_the_earliest_expiry_that_is_named_counts(cluster):
+    token = await cluster.token("app")
+    body = {"status": {"token": token, "expirationTimestamp": "2026-01-01T00:00:00Z"}}
+    cluster.proxy.always = Fault(status=201, body=json.dumps(body))
+    async with cluster.clients() as kube:
+        found = await source(cluster, kube).fetch([CLUSTER])
+        assert found.expires_at == datetime(2026, 1, 1, tzinfo=UTC)
+        body["status"]["expirationTimestamp"] = "no time"
+        cluster.proxy.always = Fault(status=201, body=json.dumps(body))
+        found = await source(cluster, kube).fetch([CLUSTER])
+    assert found.expires_at - found.issued_at == timedelta(hours=1)
+
+
+async def test_one_client_serves_all_identities_and_is_closed_with_the_toolbox(cluster):
+    kube = cluster.clients()
+    sources = [source(cluster, kube) for _ in range(8)]
+    await asyncio.gather(*(one.fetch(["a"]) for one in sources))
+    line = kube.client()._line
+    assert cluster.proxy.count() == 8
+    await kube.close()
+    assert line._api.rest_client.pool_manager.closed
+    await sources[0].fetch(["a"])  # and opened anew where one is used after all
+    await kube.close()
+
+
+async def test_what_nothing_asks_for_loads_nothing():
+    program = "import sys, agent.app, agent.sources; sys.exit('kubernetes_asyncio' in sys.modules or 'aiohttp' in sys.modules)"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+    assert await process.wait() == 0
+
+
+async def test_without_a_way_to_an_api_server_the_identity_is_rejected():
+    toolbox = Toolbox(clock=FakeClock(), random=Random(1), tally=Tally(), http=None)
+    found = KubernetesSource(convert({"serviceAccount": {"namespace": "a", "name": "b"}}, KubernetesSettings), "demo", toolbox)
+    assert found.host == ""
+    with pytest.raises(Rejected, match="demo: "):
+        await found.fetch(["a"])
+
+
+def test_an_identity_counts_for_the_namespace_and_the_api_server_of_its_service_account():
+    from agent.particulars import namespace
+
+    account = {"namespace": "tenant1", "name": "app"}
+    identity = {"name": "x", "source": {"type": "kubernetes", "serviceAccount": account}, "provider": {"type": "generic", "audiences": []}}
+    assert namespace(convert(identity, Identity)) == "tenant1"
+    kube = KubeClients(FakeClock(), {})
+    toolbox = Toolbox(clock=FakeClock(), random=Random(1), tally=Tally(), http=None, kube=kube)
+    hosts = {
+        KubernetesSource(convert({"serviceAccount": account, **more}, KubernetesSettings), "x", toolbox).host
+        for more in ({}, {}, {"kubeconfig": "./a"}, {"kubeconfig": "./b"})
+    }
+    assert len(hosts) == 3
+
+
+@pytest.mark.parametrize(
+    "account",
+    [
+        {"name": "app"},
+        {"namespace": "", "name": "app"},
+        {"namespace": "a.b", "name": "app"},
+        {"namespace": "../kube-system", "name": "app"},
+        {"namespace": "demo", "name": "../../secrets/x"},
+        {"namespace": "demo", "name": "app\n"},
+        {"namespace": "demo\n", "name": "app"},
+        {"namespace": "demo", "name": "App"},
+        {"namespace": "démo", "name": "app"},
+        {"namespace": "n" * 64, "name": "app"},
+        {"namespace": "demo", "name": "n" * 65536},
+        {"namespace": "demo", "name": "a..b"},
+    ],
+)
+def test_what_is_no_name_of_a_service_account_is_refused_by_the_configuration(account):
+    with pytest.raises(msgspec.ValidationError):
+        convert({"serviceAccount": account}, KubernetesSettings)
