@@ -13,6 +13,9 @@ from agent.record import Profile
 from agent.serving.dialect import Dialect, Visit
 from agent.store import Store
 
+TARGETS, LONGEST = 256, 256
+"""Request targets whose meaning is remembered, and characters of the longest."""
+
 
 @dataclass(slots=True)
 class Route:
@@ -35,11 +38,17 @@ class Router:
             for prefix in {dialect.prefix for dialect in dialects if dialect.prefix}
         }
         self._rooted = tuple(dialect for dialect in dialects if dialect.rooted)
+        self._known: dict[str, tuple[Dialect, Profile, str, str]] = {}
+        """By target, of those that name an identity: dialect, profile, and the visit's `path` and `before`."""
         self._defaults: dict[str, str] = {}
         """Identities by the dialect whose default each was when last looked for."""
 
     def route(self, request: web.BaseRequest, owner: str) -> Route:
         """Compares as sent, so that no encoding hides anything. `owner`: whose port was asked; empty on the main listener."""
+        if known := self._known.get(request.raw_path):
+            dialect, profile, path, before = known
+            if self._store.profile(profile.name) is profile and owner in {"", profile.name}:
+                return Route(Visit(request, path, named=True, before=before), dialect, profile)
         path = request.raw_path.partition("?")[0]
         pieces = path.split("/", 3)
         if len(pieces) == 4 and not pieces[0] and (family := self._families.get(pieces[1])):
@@ -48,13 +57,22 @@ class Router:
             for one in family:
                 if one.knows(visit):
                     found = self._store.profile(name) if owner in {"", name} else None
-                    return Route(visit, one, found if found and one.name in found.dialects else None)
+                    if found is None or one.name not in found.dialects:
+                        return Route(visit, one, None)
+                    self._remember(request.raw_path, (one, found, visit.path, visit.before))
+                    return Route(visit, one, found)
             return Route(visit, family[0], None)
         visit = Visit(request, path, named=False)
         for one in self._rooted if path.startswith("/") else ():
             if one.knows(visit) and (found := self._at_root(one, owner)):
                 return Route(visit, one, found)
         return Route(visit, None, None)
+
+    def _remember(self, target: str, meaning: tuple[Dialect, Profile, str, str]) -> None:
+        if len(target) <= LONGEST:
+            if len(self._known) >= TARGETS:
+                self._known.clear()
+            self._known[target] = meaning
 
     def _at_root(self, dialect: Dialect, owner: str) -> Profile | None:
         """Whose the well-known paths are."""
