@@ -78,7 +78,7 @@ class Scene:
         self.configure(config)
         found, clock = load(CONFIG, os.environ), WallClock()
         try:
-            async with _parts(found, clock) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            async with _parts(found, clock, {}) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
                 fleet = Fleet(parts.store, parts.toolbox, group, os.environ)
                 stack.push_async_callback(fleet.close)
                 await fleet.apply(found)
