@@ -160,14 +160,17 @@ class Config(Settings):
     shutdown: Shutdown = Shutdown()
 
 
-def identity_digest(identity: Identity, config: Config) -> str:
-    """Of every setting that shapes what the identity holds and how it lies in its sinks."""
+def identity_digest(identity: Identity, config: Config, uid: str = "") -> str:
+    """Of every setting that shapes what the identity holds and how it lies in its sinks.
+
+    `uid`: of the ServiceAccount that says who it is, where one does.
+    """
     issuer = config.issuer if identity.source.__struct_config__.tag == "issuer" else None
     return digest(
         identity.name,
         identity.source,
         identity.provider,
-        f"{issuer.url.text}\n{issuer.algorithm}" if issuer else "",
+        f"{issuer.url.text}\n{issuer.algorithm}" if issuer else uid,
         *identity.sinks,
     )
 

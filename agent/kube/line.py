@@ -123,6 +123,7 @@ def _client(access: Access) -> Any:
     configuration.verify_ssl = access.verified
     configuration.tls_server_name = access.server_name or None
     configuration.proxy = access.proxy or None
+    configuration.connection_pool_maxsize = 0  # no limit of its own: each watch holds a connection, and requests must not wait for one
     configuration.disable_strict_ssl_verification = True  # Python 3.13 refuses CAs without a key identifier; kubeadm made such
     try:
         with tempfile.TemporaryDirectory(prefix="wi-agent-") as folder:  # OpenSSL takes a client's key from a file only

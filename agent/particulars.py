@@ -1,0 +1,81 @@
+"""What keepers, couriers and readers need to know of an identity, from its settings and the general ones."""
+
+import re
+from typing import Any
+
+from agent import providers
+from agent.config import Config, Identity
+from agent.facts import facts
+from agent.keeper import Habits
+from agent.margins import credential_margin, token_margin
+from agent.model import Secret
+from agent.record import Profile
+from agent.schedule import Backoff, Policy
+from agent.sources.kubernetes import KubernetesSettings
+
+FILE_AT = 0.9
+"""Share of a token's lifetime after which a file that somebody else renews is looked at as due: kubelet begins at 0.8
+and acts at the pod's next sync, 60 to 90 s later."""
+
+
+def profile(identity: Identity, config: Config, digest: str, sinks: tuple[str, ...], authorization: Secret | None) -> Profile:
+    """Of an identity that runs, whose sinks have these names."""
+    own, general = identity.refresh, config.refresh
+    at = general.at if own.at is None else own.at
+    jitter = general.jitter if own.jitter is None else own.jitter
+    max_age = float((own.max_age or general.max_age).seconds)
+    source, provider = _tag(identity.source), _tag(identity.provider)
+    token = Policy(at=at, jitter=jitter, max_age=max_age, margin=token_margin(provider, written=bool(sinks)))
+    if source == "file":
+        token = Policy(at=max(at, FILE_AT), jitter=0.0, max_age=max_age)
+    return Profile(
+        name=identity.name,
+        digest=digest,
+        source=source,
+        provider=provider,
+        sinks=sinks,
+        variants=tuple(providers.variants(identity.provider)),
+        required=identity.required,
+        dialects=identity.serve.dialects,
+        authorization=authorization,
+        default=identity.serve.default,
+        facts=facts(identity),
+        token_policy=token,
+        credential_policy=Policy(at=at, jitter=jitter, max_age=max_age, margin=credential_margin(identity.serve.dialects)),
+    )
+
+
+def vacant(identity: Identity, sinks: tuple[str, ...]) -> Profile:
+    """Of one that is nobody at the moment: it is known, holds nothing, and hands out nothing."""
+    return Profile(
+        name=identity.name,
+        digest="",
+        source=_tag(identity.source),
+        provider=_tag(identity.provider),
+        sinks=sinks,
+        required=identity.required,
+        dialects=identity.serve.dialects,
+        default=identity.serve.default,
+    )
+
+
+def habits(identity: Identity, config: Config) -> Habits:
+    """How its keeper goes about it."""
+    general = config.refresh
+    return Habits(
+        timeout=float((identity.refresh.timeout or general.timeout).seconds),
+        backoff=Backoff(initial=float(general.backoff.initial.seconds), max=float(general.backoff.max.seconds)),
+        namespace=namespace(identity),
+    )
+
+
+def namespace(identity: Identity) -> str:
+    """The Kubernetes namespace of the identity, by its ServiceAccount or its subject; empty where there is none."""
+    if isinstance(identity.source, KubernetesSettings):
+        return identity.source.service_account.namespace
+    found = re.fullmatch(r"system:serviceaccount:([^:]+):[^:]+", getattr(identity.source, "subject", ""))
+    return found[1] if found else ""
+
+
+def _tag(settings: Any) -> str:
+    return str(settings.__struct_config__.tag)
