@@ -68,8 +68,8 @@ class AwsClients:
             raise
         except ClientError as error:
             failure: Exception = _refusal(error.response)
-        except (BotoCoreError, ResponseParserError, LookupError, ValueError) as error:
-            # its parser, on what is not STS's XML: the text would quote the whole answer
+        except (BotoCoreError, ResponseParserError, ArithmeticError, LookupError, RuntimeError, ValueError) as error:
+            # its parser, on what is not STS's XML or a time that is none: the text would quote the answer
             failure = Unavailable(
                 f"{whose}: {endpoint.url.host} answered with something that STS would not ({type(error).__name__})",
                 remedy="check provider.endpoint and provider.proxy, and for a sign-in page in between, if this stays",

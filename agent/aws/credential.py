@@ -74,7 +74,10 @@ def granted(answer: Mapping[str, Any]) -> tuple[Keys, datetime] | None:
     expires_at = given.get("Expiration")
     if keys is None or not isinstance(expires_at, datetime):
         return None
-    return keys, (expires_at if expires_at.tzinfo else expires_at.replace(tzinfo=UTC)).astimezone(UTC)
+    try:
+        return keys, (expires_at if expires_at.tzinfo else expires_at.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError:  # the last day of the year 9999, west of Greenwich
+        return None
 
 
 def read_keys(text: str) -> Keys | None:

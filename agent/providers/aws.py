@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -35,6 +35,8 @@ ANNOTATIONS = {"eks.amazonaws.com/role-arn": "roleArn"}
 """Of a ServiceAccount, as EKS' own webhook reads them (aws/amazon-eks-pod-identity-webhook), by what they set."""
 SHORTEST, LONGEST, LONGEST_CHAINED = Duration(900), Duration(43200), Duration(3600)
 """What AWS allows `DurationSeconds` to be; for a role that was taken with another role's session, at most an hour."""
+ABSURD = timedelta(days=3650)
+"""A session that claims to last longer is none of STS's, which last for twelve hours at most."""
 
 
 class ChainedRole(Settings):
@@ -249,10 +251,10 @@ class AwsProvider:
             secrets = [one for one in (secret, keys and keys.secret_access_key, keys and keys.session_token) if one]
             failure = sort(refused, question, whose=self._identity, host=settings.sts.host, secrets=secrets, now=self._toolbox.clock.now())
         else:
-            grant = granted(answer)
-            if grant and grant[1] > self._toolbox.clock.now():
+            grant, now = granted(answer), self._toolbox.clock.now()
+            if grant and now < grant[1] < now + ABSURD:
                 return grant
-            reason = "a session that has ended already" if grant else "no complete session"
+            reason = "no complete session" if not grant else "an endless session" if grant[1] > now else "a session that has ended already"
             failure = Unavailable(
                 f"{self._identity}: {settings.sts.host} granted {reason}", remedy="compare the clock of this machine with AWS's"
             )

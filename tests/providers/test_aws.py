@@ -256,7 +256,7 @@ def grant(**credentials: str) -> Callable[[Any], Any]:
         "AccessKeyId": "ASIAX",
         "SecretAccessKey": "s" * 40,
         "SessionToken": "t" * 90,
-        "Expiration": "2999-01-01T00:00:00Z",
+        "Expiration": f"{datetime.now(UTC) + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}",
         **credentials,
     }
     inner = "".join(f"<{name}>{text}</{name}>" for name, text in whole.items() if text)
@@ -268,6 +268,7 @@ def grant(**credentials: str) -> Callable[[Any], Any]:
     [
         {"Expiration": ""},
         {"Expiration": "2020-01-01T00:00:00Z"},
+        {"Expiration": "2999-01-01T00:00:00Z"},
         {"SecretAccessKey": ""},
         {"SessionToken": "one\n[other]\nrole_arn = x"},
         {"AccessKeyId": "ASIA X"},
