@@ -126,7 +126,7 @@ class Gce:
             return self._onwards(visit)
         elif query.get("recursive", "").lower() == "true":
             json = alternative != "text"
-            body = written(node, json=json)
+            body = written(node, json=json, named=path)
         else:
             body, json = listed(node), False
         return Answer(200, body, (JSON if json else TEXT) | {"ETag": hashlib.sha256(body).hexdigest()[:16]})

@@ -93,7 +93,8 @@ class Imds:
         if asked in leaves:
             return Answer(200, leaves[asked].encode(), TEXT)
         below = asked + "/" if asked else ""
-        entries = sorted({"".join(one.removeprefix(below).partition("/")[:2]) for one in leaves if one.startswith(below)})
+        paths = (f"{one}/" if one == ROLES else one for one in leaves)
+        entries = sorted({"".join(one.removeprefix(below).partition("/")[:2]) for one in paths if one.startswith(below)})
         return Answer(200, "\n".join(entries).encode(), TEXT) if entries else self.refuse(404, "there is nothing here")
 
 

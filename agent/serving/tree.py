@@ -14,6 +14,8 @@ from agent.record import Profile
 Value = str | int | list[str]
 Node = Union["Leaf", "Directory"]
 Directory = Mapping[str, Node]
+CHOSEN = {"attributes", "service-accounts"}
+"""Directories whose entries somebody named."""
 UNLISTED = {"token", "identity"}
 """Never among what is read all at once."""
 
@@ -72,10 +74,10 @@ def listed(directory: Directory) -> bytes:
     return "".join(f"{name}\n" for name in names).encode()
 
 
-def written(node: Node, *, json: bool) -> bytes:
-    """The whole of it."""
+def written(node: Node, *, json: bool, named: str = "") -> bytes:
+    """The whole of it. `named`: the path by which it was found."""
     if json:
-        return _dumped(_plain(node))
+        return _dumped(_plain(node, kept=named.rstrip("/").rpartition("/")[2] in CHOSEN))
     if isinstance(node, Leaf):
         return _text(node.value).encode()
     return "".join(f"{path} {line}\n" for path, value in _flat(node) for line in _text(value).split("\n") if line).encode()
@@ -90,7 +92,7 @@ def _plain(node: Node, *, kept: bool = False) -> object:
     if isinstance(node, Leaf):
         return node.value
     return {
-        name if kept else _camel(name): _plain(below, kept=name in {"attributes", "service-accounts"})
+        name if kept else _camel(name): _plain(below, kept=name in CHOSEN)
         for name, below in node.items()
         if name not in UNLISTED and ("_" not in name)
     }

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.aws.credential import Keys, SessionCredential
 from agent.clock import Clock, WallClock
-from agent.model import Grant, Key, Secret
+from agent.model import Credential, Grant, Key, Secret
 from agent.record import Profile
 from agent.schedule import Policy
 from agent.serving.listener import listening
@@ -57,8 +57,17 @@ class Endpoint:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def enrol(self, name: str = NAME, *, authorization: str | None = AUTHORIZATION, margin: float = 1200.0, served: bool = True) -> None:
-        """Takes up an identity that holds nothing yet."""
+    def enrol(
+        self,
+        name: str = NAME,
+        *,
+        authorization: str | None = AUTHORIZATION,
+        margin: float = 1200.0,
+        served: bool = True,
+        dialects: tuple[str, ...] = ("container",),
+        **more: Any,
+    ) -> None:
+        """Takes up an identity that holds nothing yet. `more` is the profile's."""
         self.store.enrol(
             Profile(
                 name=name,
@@ -66,18 +75,22 @@ class Endpoint:
                 source="file",
                 provider="aws",
                 sinks=(),
-                dialects=("container",) if served else (),
+                dialects=dialects if served else (),
                 authorization=Secret(authorization) if authorization else None,
                 credential_policy=Policy(jitter=0.0, margin=margin),
+                **more,
             )
         )
 
     def grant(self, name: str = NAME, *, lifetime: float = 3600.0, age: float = 0.0, tail: str = "") -> SessionCredential:
         """What a keeper would have brought so many seconds ago."""
-        issued = self.clock.now() - timedelta(seconds=age)
-        credential = a_session(issued, lifetime, tail)
-        self.store.granted(Grant(key=Key(name), digest="d", token=None, credential=credential))
+        credential = a_session(self.clock.now() - timedelta(seconds=age), lifetime, tail)
+        self.hold(credential, name)
         return credential
+
+    def hold(self, credential: Credential, name: str = NAME, variant: str = "") -> None:
+        """As above, of whatever cloud."""
+        self.store.granted(Grant(key=Key(name, variant), digest="d", token=None, credential=credential))
 
     async def ask(self, path: str = PATH, *, method: str = "GET", authorization: str | None = AUTHORIZATION, **headers: str) -> Reply:
         """As an SDK asks; `X_Forwarded_For="…"` is a header."""
