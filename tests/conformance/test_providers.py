@@ -196,26 +196,6 @@ async def test_whatever_answers_the_token_is_not_repeated(exchanging: Cloud, ask
     await failure(asked, token)
 
 
-async def test_nothing_of_the_environment_changes_where_the_token_goes(
-    asked: Subject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "empty").write_text("")
-    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC", "AWS_CA_BUNDLE", "AWS_CONFIG_FILE"):
-        monkeypatch.setenv(name, str(tmp_path / "empty"))
-    for name in (
-        *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS", "AWS_REGION", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_ACCESS_KEY_ID"),
-        *("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_AUTHORITY_HOST", "AZURE_CLIENT_SECRET", "AZURE_REGIONAL_AUTHORITY_NAME"),
-        *("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_UNIVERSE_DOMAIN", "GCE_METADATA_HOST"),
-        *("ALIBABA_CLOUD_ROLE_ARN", "ALIBABA_CLOUD_STS_REGION", "ALIBABA_CLOUD_CREDENTIALS_URI"),
-    ):
-        monkeypatch.setenv(name, "trap")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    await asked.provider().exchange(asked.token())
-    assert asked.granted()
-
-
 async def test_the_files_point_to_where_the_consumer_finds_them(cloud: Cloud, subject: Subject) -> None:
     credential = await subject.provider().exchange(subject.token())
     here, there = credential.files(PATHS), credential.files(ELSEWHERE)
@@ -355,14 +335,13 @@ asyncio.run(main())
 """
 
 
-async def test_nothing_of_an_sdk_is_loaded_before_the_first_exchange_and_nothing_of_another_clouds_ever(
-    cloud: Cloud, subject: Subject
-) -> None:
+async def alone(subject: Subject, **environment: str) -> tuple[set[str], set[str]]:
+    """An exchange in a process of its own with the agent's own session: the SDKs that it had loaded before, and those after."""
     settings = msgspec.json.decode(msgspec.json.encode(subject.settings(), enc_hook=encode_scalar))
     told = json.dumps({"settings": settings, "token": subject.token().value.reveal()})
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", LOADED, json.dumps(sorted(SDKS))),
-        env={"PATH": os.environ["PATH"]},
+        env={"PATH": os.environ["PATH"], **environment},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -370,6 +349,28 @@ async def test_nothing_of_an_sdk_is_loaded_before_the_first_exchange_and_nothing
     out, err = await asyncio.wait_for(process.communicate(told.encode()), 40)
     assert process.returncode == 0, err.decode()
     before, after = (set(json.loads(line)) for line in out.splitlines())
+    return before, after
+
+
+async def test_nothing_of_an_sdk_is_loaded_before_the_first_exchange_and_nothing_of_another_clouds_ever(
+    cloud: Cloud, subject: Subject
+) -> None:
+    before, after = await alone(subject)
     assert before == set()
     assert after - UNDERNEATH <= cloud.modules
     assert cloud.modules <= after
+
+
+async def test_nothing_of_the_environment_changes_where_the_token_goes(asked: Subject, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("")
+    proxies = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+    files = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC", "AWS_CA_BUNDLE", "AWS_CONFIG_FILE")
+    names = (
+        *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS", "AWS_REGION", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_ACCESS_KEY_ID"),
+        *("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_AUTHORITY_HOST", "AZURE_CLIENT_SECRET", "AZURE_REGIONAL_AUTHORITY_NAME"),
+        *("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_UNIVERSE_DOMAIN", "GCE_METADATA_HOST"),
+        *("ALIBABA_CLOUD_ROLE_ARN", "ALIBABA_CLOUD_STS_REGION", "ALIBABA_CLOUD_CREDENTIALS_URI"),
+    )
+    traps = dict.fromkeys(names, "trap") | dict.fromkeys(proxies, "http://127.0.0.1:9") | dict.fromkeys(files, str(tmp_path / "empty"))
+    await alone(asked, HOME=str(tmp_path), **traps)
+    assert asked.granted()
