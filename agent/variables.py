@@ -12,10 +12,20 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Presented:
+    """A value with a client's authorization in it, which is a secret: what is written out is where that lies."""
+
+    authorization: str | Variable
+    """Path of the file that holds it, or the variable that does."""
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Variables:
     """What to set, and what must not be set beside it because SDKs would prefer it."""
 
-    values: Mapping[str, str | Variable]
+    values: Mapping[str, str | Variable | Presented]
     unset: tuple[str, ...] = ()
     additions: Mapping[str, str] = field(default_factory=dict)
     """To be added to lists that may be there already, such as NO_PROXY."""

@@ -1,4 +1,4 @@
-"""The variables and the file that make Alibaba's SDKs use an identity from its files.
+"""The variables and the file that make Alibaba's SDKs use an identity, from its files or from the endpoint.
 
 Order of their chain: static keys, OIDC token file, the command line's profile, the INI profile, ECS metadata, credentials
 URI. What would win over the token file is cleared; what would be taken when STS fails once is switched off, because the
@@ -9,9 +9,10 @@ https://www.alibabacloud.com/help/en/sdk/developer-reference/v2-manage-python-ac
 import re
 
 from agent.model import Paths
-from agent.variables import Variables
+from agent.variables import LOOPBACK, Presented, Spot, Variables
 
 STATIC = ("ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET", "ALIBABA_CLOUD_SECURITY_TOKEN", "ALIBABA_CLOUD_PROFILE")
+OIDC = ("ALIBABA_CLOUD_ROLE_ARN", "ALIBABA_CLOUD_OIDC_PROVIDER_ARN", "ALIBABA_CLOUD_OIDC_TOKEN_FILE", "ALIBABA_CLOUD_ROLE_SESSION_NAME")
 ENDPOINT = ("ALIBABA_CLOUD_CREDENTIALS_URI", "ALIBABA_CLOUD_ECS_METADATA")
 WRITABLE = re.compile(r"[^#%;\s]+")
 """A value that each SDK reads alike in an INI file: the Python SDK cuts it at `#` and takes `%` for the start of a reference."""
@@ -50,4 +51,26 @@ def token_file(paths: Paths, *, role: str, provider: str, session: str, region: 
             "ALIBABA_CLOUD_CLI_PROFILE_DISABLED": "true",
         },
         unset=(*STATIC, *ENDPOINT, *(name for name in optional if name not in chosen)),
+    )
+
+
+def served(spot: Spot, identity: str, *, role: str) -> Variables:
+    """The SDK asks the endpoint; what would win over it is cleared or switched off.
+
+    `ecs`: at 100.100.100.200, which is in the SDKs, and for this role, which spares them the question for its name.
+    """
+    alone = {"ALIBABA_CLOUD_CLI_PROFILE_DISABLED": "true"}
+    unset = (*STATIC, *OIDC, "ALIBABA_CLOUD_CREDENTIALS_FILE")
+    if spot.dialect == "ecs":
+        chosen = {"ALIBABA_CLOUD_ECS_METADATA": role} if role else {}
+        return Variables(
+            values={**chosen, "ALIBABA_CLOUD_IMDSV1_DISABLED": "true", **alone},
+            unset=(*unset, "ALIBABA_CLOUD_ECS_METADATA_DISABLED", *(name for name in ENDPOINT if name not in chosen)),
+            additions={name: f"{value},100.100.100.200" for name, value in LOOPBACK.items()},
+        )
+    uri = Presented(before=f"{spot.base}/alibaba/{identity}/", authorization=spot.authorization, after="/credentials")
+    return Variables(
+        values={"ALIBABA_CLOUD_CREDENTIALS_URI": uri, "ALIBABA_CLOUD_ECS_METADATA_DISABLED": "true", **alone},
+        unset=(*unset, "ALIBABA_CLOUD_ECS_METADATA"),
+        additions=LOOPBACK,
     )

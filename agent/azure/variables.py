@@ -1,4 +1,4 @@
-"""What makes Azure's SDKs use an identity from its files.
+"""What makes Azure's SDKs use an identity, from its files or from the endpoint.
 
 DefaultAzureCredential's order: environment (secret, certificate, password), workload identity, managed identity; so what
 would win over the token file, or choose another, is cleared.
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from agent.azure.authority import Authority
 from agent.model import Paths
-from agent.variables import Variables
+from agent.variables import LOOPBACK, Presented, Spot, Variables
 
 STATIC = (
     "AZURE_CLIENT_SECRET",
@@ -24,6 +24,9 @@ STATIC = (
 CHOICE = ("AZURE_TOKEN_CREDENTIALS",)
 MANAGED = ("IDENTITY_ENDPOINT", "IDENTITY_HEADER", "IDENTITY_SERVER_THUMBPRINT", "IMDS_ENDPOINT", "MSI_ENDPOINT", "MSI_SECRET")
 TOKEN_PROXY = ("AZURE_KUBERNETES_TOKEN_PROXY", "AZURE_KUBERNETES_CA_FILE", "AZURE_KUBERNETES_CA_DATA", "AZURE_KUBERNETES_SNI_NAME")
+WORKLOAD = ("AZURE_FEDERATED_TOKEN_FILE", "AZURE_TENANT_ID", "AZURE_CLIENT_ID")
+"""Before managed identity; and a client ID of somebody else's would be asked for."""
+POD_IDENTITY = "AZURE_POD_IDENTITY_AUTHORITY_HOST"
 PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 """What a dotenv file needs no quotes for."""
 
@@ -42,6 +45,18 @@ def workload_identity(paths: Paths, *, tenant: str, client: str, authority: Auth
     """The SDK reads the token file and does the exchange itself."""
     values = token_file(paths, tenant=tenant, client=client, authority=authority)
     return Variables(values=values, unset=(*STATIC, *CHOICE, *MANAGED, *TOKEN_PROXY))
+
+
+def served(spot: Spot, identity: str) -> Variables:
+    """The SDK asks the endpoint, as a managed identity."""
+    if spot.dialect == "azure-imds":
+        return Variables(values={POD_IDENTITY: spot.root}, unset=(*STATIC, *CHOICE, *WORKLOAD, *MANAGED), additions=LOOPBACK)
+    values: dict[str, str | Presented] = {
+        "IDENTITY_ENDPOINT": f"{spot.base}/azure/{identity}/token",
+        "IDENTITY_HEADER": Presented(authorization=spot.authorization),
+    }
+    unset = (*STATIC, *CHOICE, *WORKLOAD, *(name for name in MANAGED if name not in values), POD_IDENTITY)
+    return Variables(values=values, unset=unset, additions=LOOPBACK)
 
 
 def dotenv(values: Mapping[str, str]) -> str:

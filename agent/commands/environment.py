@@ -26,10 +26,11 @@ def env(options: argparse.Namespace) -> int:
         identity = find(config, options.name)
         via = options.via or ("endpoint" if identity.serve.dialects else "files")
         variables = _from_endpoint(config, identity) if via == "endpoint" else _from_files(identity)
+        text = FORMATS[options.format](variables)
     except ConfigError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return UNUSABLE
-    print(FORMATS[options.format](variables))  # noqa: T201
+    print(text)  # noqa: T201
     return OK
 
 

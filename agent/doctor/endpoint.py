@@ -10,6 +10,7 @@ from agent.disk.retained import LONGEST
 from agent.doctor.asking import ASKED, Asker, Reply
 from agent.doctor.case import PATIENCE, Case, broken, ok, skipped, warning
 from agent.doctor.report import Finding, Verdict
+from agent.facts import facts
 from agent.model import Secret
 from agent.offload import in_thread
 from agent.reading.rules.identities import authorization
@@ -98,7 +99,7 @@ async def _ask(case: Case, dialect: str, presented: Secret | None, *, refused: b
     import aiohttp  # noqa: PLC0415  # loaded by the session anyway
 
     where = spot(case.config, case.identity, dialect)
-    asker = Asker(await case.toolbox.http(), case.name, presented)
+    asker = Asker(await case.toolbox.http(), case.name, presented, facts(case.identity))
     try:
         reply = await ASKED[dialect](asker, where)
     except TimeoutError:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from agent.aws.facts import facts as facts_of_aws
+from agent.azure.variables import served as served_by_azure
 from agent.gcp.variables import from_endpoint as served_by_gcp
 from agent.model import Paths, Provider
 from agent.providers import alibaba, aws, azure, gcp
@@ -94,12 +95,16 @@ def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Vari
 def served(settings: ProviderSettings, identity: str, spot: Spot) -> Variables | None:
     """What makes this cloud's SDKs ask the endpoint in the spot's dialect; None where no SDK can."""
     match settings:
-        case GenericSettings() | AzureSettings() | AlibabaSettings():
+        case GenericSettings():
             return None
         case AwsSettings():
             return aws.served(settings, identity, spot)
+        case AzureSettings():
+            return served_by_azure(spot, identity)
         case GcpSettings():
             return served_by_gcp(spot)
+        case AlibabaSettings():
+            return alibaba.served(settings, identity, spot)
         case _:
             assert_never(settings)
 
@@ -138,11 +143,15 @@ def variants(settings: ProviderSettings) -> Sequence[str]:
 def facts(settings: ProviderSettings) -> Mapping[str, str]:
     """What this cloud's metadata dialects can say of the identity beside its credential; nothing secret."""
     match settings:
-        case GenericSettings() | AzureSettings() | AlibabaSettings():
+        case GenericSettings():
             return {}
         case AwsSettings():
             return facts_of_aws(settings.roles[-1], settings.region)
+        case AzureSettings():
+            return azure.facts(settings)
         case GcpSettings():
             return gcp.facts(settings)
+        case AlibabaSettings():
+            return alibaba.facts(settings)
         case _:
             assert_never(settings)

@@ -21,7 +21,7 @@ from agent.errors import RefreshError, Rejected, Unavailable
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
 from agent.settings import Address, Duration, Settings, Url
 from agent.toolbox import Toolbox
-from agent.variables import Variables
+from agent.variables import Spot, Variables
 from agent.wire import PATIENCE, Wire
 
 RoleArn = Annotated[
@@ -41,6 +41,7 @@ OidcProviderArn = Annotated[
 Region = Annotated[str, msgspec.Meta(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+$(?!\n)", max_length=64)]
 ANNOTATIONS = {"pod-identity.alibabacloud.com/role-name": "roleArn"}
 """Of a ServiceAccount, as ack-pod-identity-webhook reads them, by what they set."""
+SessionName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9.@_-]{2,64}$(?!\n)", description="2 to 64 letters, digits or any of .@_-")]
 SHORTEST, LONGEST = Duration(900), Duration(43200)
 """What STS allows `DurationSeconds` to be; the role may allow less."""
 ABSURD = timedelta(days=3650)
@@ -58,7 +59,7 @@ class AlibabaSettings(Settings, tag="alibaba", tag_field="type"):
     """None: the one endpoint for all regions."""
     vpc: bool = False
     """Whether to ask the region's endpoint inside a VPC."""
-    session_name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9.@_-]{2,64}$(?!\n)")] | None = None
+    session_name: SessionName | None = None
     duration: Duration | None = None
     """None leaves it to Alibaba: one hour."""
     audiences: tuple[str, ...] = ("sts.aliyuncs.com",)
@@ -221,6 +222,17 @@ class AlibabaProvider:
 
 
 HEADERS = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+
+
+def served(settings: AlibabaSettings, identity: str, spot: Spot) -> Variables:
+    """What makes an SDK take this identity from the endpoint."""
+    return variables.served(spot, identity, role=facts(settings).get("role", ""))
+
+
+def facts(settings: AlibabaSettings) -> Mapping[str, str]:
+    """What the metadata dialects say of it beside the credential."""
+    found = {"role": settings.role_arn.rpartition("/")[2], "region": settings.region or ""}
+    return {name: value for name, value in found.items() if value}
 
 
 def environment(settings: AlibabaSettings, identity: str, paths: Paths) -> Variables:

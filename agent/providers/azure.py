@@ -15,6 +15,8 @@ from agent.azure import variables
 from agent.azure.authority import Authority
 from agent.azure.exchange import Application, exchange
 from agent.azure.refusals import Question, RefusedError, sort
+from agent.azure.resources import facts as facts_of
+from agent.azure.resources import variant_of as chosen
 from agent.azure.trust import Trust
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
@@ -30,10 +32,10 @@ TENANT = "the tenant's GUID, or a verified domain of it such as contoso.onmicros
 CLIENT = "the client ID of an application or managed identity, which is a GUID"
 SCOPE = "a resource with /.default behind it, such as https://vault.azure.net/.default"
 RESOURCE = "a resource without /.default behind it, such as https://vault.azure.net"
-TenantId = Annotated[str, msgspec.Meta(pattern=f"^({GUID}|{DOMAIN})$", max_length=253, description=TENANT)]
-ClientId = Annotated[str, msgspec.Meta(pattern=f"^{GUID}$", description=CLIENT)]
-Scope = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_.:/-]+/\.default$", max_length=512, description=SCOPE)]
-Resource = Annotated[str, msgspec.Meta(pattern=r"^(?!.*/\.default$)[0-9A-Za-z_.:/-]+$", max_length=512, description=RESOURCE)]
+TenantId = Annotated[str, msgspec.Meta(pattern=rf"^({GUID}|{DOMAIN})$(?!\n)", max_length=253, description=TENANT)]
+ClientId = Annotated[str, msgspec.Meta(pattern=rf"^{GUID}$(?!\n)", description=CLIENT)]
+Scope = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_.:/-]+/\.default$(?!\n)", max_length=512, description=SCOPE)]
+Resource = Annotated[str, msgspec.Meta(pattern=r"^(?!.*/\.default$)[0-9A-Za-z_.:/-]+$(?!\n)", max_length=512, description=RESOURCE)]
 ANNOTATIONS = {"azure.workload.identity/client-id": "clientId", "azure.workload.identity/tenant-id": "tenantId"}
 """Of a ServiceAccount, as Azure's own webhook reads them (Azure/azure-workload-identity), by what they set."""
 SUFFIX = "/.default"
@@ -102,14 +104,18 @@ def variants(settings: AzureSettings) -> Sequence[str]:
 
 
 def variant_of(settings: AzureSettings, resource: str) -> str | None:
-    """Under what a resource is kept that somebody asks for at run time; None where the configuration does not allow it.
+    """Under what a resource is kept that somebody asks for at run time; None where the configuration does not allow it."""
+    return chosen(resource, own_resource(settings), others(settings))
 
-    A slash at the end makes no difference to who may ask: SDKs differ in it. The token is for what is configured.
-    """
-    wanted = resource.removesuffix("/")
-    if settings.kept and wanted == settings.kept[0].removesuffix(SUFFIX).removesuffix("/"):
-        return ""
-    return next((one for one in (*variants(settings), *settings.resources) if wanted == one.removesuffix("/")), None)
+
+def own_resource(settings: AzureSettings) -> str:
+    """What the identity's own token is for; empty where there is nothing to ask for."""
+    return settings.kept[0].removesuffix(SUFFIX) if settings.kept else ""
+
+
+def others(settings: AzureSettings) -> Sequence[str]:
+    """What else may be asked for at run time."""
+    return (*variants(settings), *settings.resources)
 
 
 class TokenFileCredential:
@@ -190,7 +196,7 @@ class AzureProvider:
             )
         if not settings.kept:
             raise Rejected(f"{self._identity}: there is no scope to ask for", remedy="name one in provider.scopes")
-        resource = variant or settings.kept[0].removesuffix(SUFFIX)
+        resource = variant or own_resource(settings)
         issued_at = self._clock.now()
         value, expires_at = await self._ask(token, resource + SUFFIX)
         return AccessToken(
@@ -242,6 +248,11 @@ class AzureProvider:
 def environment(settings: AzureSettings, identity: str, paths: Paths) -> Variables:
     """What makes an SDK take this identity from its files."""
     return variables.workload_identity(paths, tenant=settings.tenant_id, client=settings.client_id, authority=settings.authority)
+
+
+def facts(settings: AzureSettings) -> Mapping[str, str]:
+    """What the metadata dialects say of it beside the token."""
+    return facts_of(settings.client_id, own_resource(settings), others(settings))
 
 
 def trust_of(settings: AzureSettings, *, issuer: str, subject: str) -> Trust:

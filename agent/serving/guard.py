@@ -69,12 +69,17 @@ class Guard:
         return peer[0] == "127.0.0.1" or peer[0] in self._peers or _is_loopback(peer[0])
 
 
-def knows(request: web.BaseRequest, authorization: Secret | None) -> bool:
-    """Whether the request presents this identity's authorization; compared in constant time, raw, as the SDKs send it."""
-    sent = request.headers.getall(hdrs.AUTHORIZATION, [])
-    if authorization is None or len(sent) != 1:
+def knows(request: web.BaseRequest, authorization: Secret | None, header: istr = hdrs.AUTHORIZATION) -> bool:
+    """Whether the request presents this identity's authorization in that header, raw, as the SDKs send it."""
+    sent = request.headers.getall(header, [])
+    return len(sent) == 1 and same(sent[0], authorization)
+
+
+def same(sent: str, authorization: Secret | None) -> bool:
+    """Compared in constant time; False where there is none."""
+    if authorization is None:
         return False
-    return hmac.compare_digest(sent[0].encode("utf-8", "surrogateescape"), authorization.reveal().encode())
+    return hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), authorization.reveal().encode())
 
 
 def _is_loopback(peer: str) -> bool:

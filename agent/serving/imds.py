@@ -27,6 +27,7 @@ ROLES = "meta-data/iam/security-credentials"
 PREFIX = "/imds"
 FOREIGN = ("X-aliyun-ecs-metadata-token", "X-aliyun-ecs-metadata-token-ttl-seconds")
 """Alibaba Cloud's service has the same paths."""
+ALIBABAS = ("/latest/meta-data/ram", "/latest/meta-data/region-id", "/latest/meta-data/zone-id")
 
 
 class Imds:
@@ -45,7 +46,7 @@ class Imds:
         if visit.named:
             return path.startswith(PREFIX + "/") or path == PREFIX
         ours = path in {"/latest", "/latest/"} or path.startswith(("/latest/api/", "/latest/meta-data", "/latest/dynamic"))
-        return ours and not path.startswith("/latest/meta-data/ram") and not any(name in visit.request.headers for name in FOREIGN)
+        return ours and not path.startswith(ALIBABAS) and not any(name in visit.request.headers for name in FOREIGN)
 
     def admits(self, visit: Visit, profile: Profile) -> Answer | None:
         """The guard has seen to what was forwarded; what is wanted here is a session token."""

@@ -1,0 +1,49 @@
+"""Azure App Service's token endpoint, on any loopback URL: the one way of Azure's in which the caller shows who it is.
+
+GET /azure/NAME/token?api-version=2019-08-01&resource=…, with the authorization in `X-IDENTITY-HEADER`
+(https://learn.microsoft.com/azure/app-service/overview-managed-identity#rest-endpoint-reference). Clients wait for ever,
+come back after 429 and 5xx, and in Python take 404 as final.
+"""
+
+from datetime import datetime
+
+import msgspec
+from multidict import istr
+
+from agent.record import Profile
+from agent.serving.azure_token import HEADERS, Objection, wanted
+from agent.serving.dialect import Answer, Visit, Want
+from agent.serving.guard import knows
+
+HEADER = istr("X-IDENTITY-HEADER")
+VERSION = "2019-08-01"
+"""The earlier one has other names for everything, and no SDK that is kept up asks for it."""
+
+
+class AppService:
+    """The dialect `appservice`."""
+
+    name = "appservice"
+    prefix = "azure"
+    rooted = False
+    patience = 2.5
+
+    def knows(self, visit: Visit) -> bool:
+        return visit.named and visit.path.removesuffix("/") == "/token"
+
+    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
+        if visit.request.method != "GET":
+            return self.refuse(405, "only GET")
+        if not knows(visit.request, profile.authorization, HEADER):
+            return self.refuse(401, "X-IDENTITY-HEADER does not hold this identity's authorization")
+        return None
+
+    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+        if visit.request.query.getall("api-version", []) != [VERSION]:
+            return self.refuse(400, f"api-version has to be {VERSION}")
+        found = wanted(visit, profile)
+        return self.refuse(400, found.reason) if isinstance(found, Objection) else found
+
+    def refuse(self, status: int, reason: str) -> Answer:
+        more = {405: {"Allow": "GET"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
+        return Answer(status, msgspec.json.encode({"statusCode": status, "message": reason}), HEADERS | more.get(status, {}))

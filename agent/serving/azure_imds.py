@@ -1,0 +1,66 @@
+"""Azure's instance metadata service, as far as it gives tokens.
+
+GET /metadata/identity/oauth2/token?api-version=2018-02-01&resource=… with `Metadata: true`, and nothing else that a caller
+would have to know (https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#access). Before they ask,
+azure-identity's clients look within 1 s whether anything answers: any answer will do, and without the header it is 400.
+"""
+
+import re
+from datetime import datetime
+
+import msgspec
+
+from agent.record import Profile
+from agent.serving.azure_token import HEADERS, Objection, wanted
+from agent.serving.dialect import Answer, Visit, Want
+
+TOKEN = "/metadata/identity/oauth2/token"  # noqa: S105  # a path
+VERSION = re.compile(r"(2018-(0[2-9]|1[0-2])|(2019|20[2-9][0-9])-[01][0-9])-[0-3][0-9]")
+"""From 2018-02-01 on, which is the first that has tokens: each later one is answered alike."""
+NEWEST = ("2021-02-01", "2020-09-01", "2018-02-01")
+SAID = {**HEADERS, "Server": "IMDS"}
+CODES = {
+    400: "invalid_resource",  # by the cloud, for a resource that the configuration allows
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    429: "too_many_requests",
+    503: "temporarily_unavailable",
+}
+
+
+class AzureImds:
+    """The dialect `azure-imds`."""
+
+    name = "azure-imds"
+    prefix = ""
+    rooted = True
+    patience = 2.5
+
+    def knows(self, visit: Visit) -> bool:
+        """The service minds no capitals, and MSAL for Node ends the path with a slash."""
+        return f"{visit.path.lower()}/".startswith("/metadata/")
+
+    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
+        if visit.request.method != "GET":
+            return self.refuse(405, "only GET")
+        if visit.request.headers.getall("Metadata", []) != ["true"]:
+            return self._object("invalid_request", "Required metadata header not specified")
+        return None
+
+    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+        if visit.path.lower().removesuffix("/") != TOKEN:
+            return self.refuse(404, "there is nothing here")
+        versions = visit.request.query.getall("api-version", [])
+        if len(versions) != 1 or not VERSION.fullmatch(versions[0]):
+            body = {"error": "Bad request. api-version was not specified in the request", "newest-versions": NEWEST}
+            return Answer(400, msgspec.json.encode(body), SAID)
+        found = wanted(visit, profile)
+        return self._object(found.code, found.reason) if isinstance(found, Objection) else found
+
+    def refuse(self, status: int, reason: str) -> Answer:
+        more = {405: {"Allow": "GET"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
+        return self._object(CODES[status], reason, status, more.get(status, {}))
+
+    def _object(self, code: str, reason: str, status: int = 400, more: dict[str, str] | None = None) -> Answer:
+        return Answer(status, msgspec.json.encode({"error": code, "error_description": reason}), SAID | (more or {}))

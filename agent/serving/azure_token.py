@@ -1,0 +1,64 @@
+"""What Azure's two dialects have in common: which identity and resource a request means, and the answer that holds the token.
+
+https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token#get-a-token-using-http
+https://learn.microsoft.com/azure/app-service/overview-managed-identity#rest-endpoint-reference
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from agent.azure.resources import variant_of
+from agent.model import Grant
+from agent.record import Profile
+from agent.serving.dialect import Countdown, Visit, Want, plain
+
+HEADERS = {"Content-Type": "application/json; charset=utf-8", "Cache-Control": "no-store"}
+OTHER_SELECTORS = ("object_id", "principal_id", "msi_res_id", "mi_res_id")
+"""Ways to name a managed identity that an application with a federated credential has none of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why no token is to be had."""
+
+    code: str
+    """As the instance metadata service calls it."""
+    reason: str
+
+
+def wanted(visit: Visit, profile: Profile) -> Want | Objection:
+    """The token that the query asks for. `resource` comes back byte for byte: MSAL for Node keeps the token under it."""
+    query, facts = visit.request.query, profile.facts
+    clients = [client for client in query.getall("client_id", []) if client]
+    if any(query.get(name) for name in OTHER_SELECTORS) or any(one.lower() != facts.get("client-id", "").lower() for one in clients):
+        return Objection("invalid_request", "Identity not found")
+    resources = query.getall("resource", [])
+    if len(resources) != 1 or not resources[0]:
+        return Objection("invalid_request", "Required query variable 'resource' is missing")
+    resource = resources[0]
+    variant = variant_of(resource, facts.get("resource", ""), facts.get("resources", "").split())
+    if variant is None:
+        return Objection("invalid_resource", f"not allowed: name {resource[:200]!r} in provider.resources")
+
+    def render(grant: Grant, profile: Profile) -> Countdown:
+        return _render(grant, profile, resource)
+
+    return Want(render, variant=variant, shape=resource)
+
+
+def _render(grant: Grant, profile: Profile, resource: str) -> Countdown:
+    """`expires_in` and `expires_on` both, and as strings: MSAL reads the one here and the other there."""
+    held = grant.credential
+    assert held.issued_at  # noqa: S101  # a credential that is no access token is not served: `check` sees to that
+    assert held.expires_at  # noqa: S101
+    before = {"access_token": plain(held.document()["access_token"]), "refresh_token": ""}
+    after = {
+        "expires_on": str(int(held.expires_at.timestamp())),
+        "not_before": str(int(held.issued_at.timestamp())),
+        "resource": resource,
+        "token_type": "Bearer",
+        "client_id": profile.facts.get("client-id", ""),
+    }
+    opening = msgspec.json.encode(before).removesuffix(b"}") + b',"expires_in":"'
+    return Countdown(opening, b'",' + msgspec.json.encode(after).removeprefix(b"{"), held.expires_at, HEADERS)

@@ -1,0 +1,59 @@
+"""Alibaba Cloud's credentials URI: whatever an SDK is told to GET.
+
+/alibaba/NAME/AUTHORIZATION/credentials: no SDK of Alibaba's sends a header of ours, so the authorization stands in the path
+(https://www.alibabacloud.com/help/en/sdk/developer-reference/v2-manage-python-access-credentials). Clients wait 10 s and ask
+once. The path is in no log and no metric.
+"""
+
+import re
+from datetime import datetime
+
+import msgspec
+
+from agent.model import Grant
+from agent.record import Profile
+from agent.serving.dialect import Answer, Visit, Want, plain
+from agent.serving.guard import same
+
+PATH = re.compile(r"/([^/]+)/credentials")
+HEADERS = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+CODES = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed", 503: "NotReady"}
+
+
+class Uri:
+    """The dialect `uri`."""
+
+    name = "uri"
+    prefix = "alibaba"
+    rooted = False
+    patience = 8.0
+
+    def __init__(self) -> None:
+        self._want = Want(render)
+
+    def knows(self, visit: Visit) -> bool:
+        return visit.named and PATH.fullmatch(visit.path) is not None
+
+    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
+        if visit.request.method != "GET":
+            return self.refuse(405, "only GET")
+        found = PATH.fullmatch(visit.path)
+        if not found or not same(found[1], profile.authorization):
+            return self.refuse(401, "the path does not hold this identity's authorization")
+        return None
+
+    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+        return self._want
+
+    def refuse(self, status: int, reason: str) -> Answer:
+        """The SDKs show the body."""
+        more = {405: {"Allow": "GET"}, 503: {"Retry-After": "1"}}
+        return Answer(
+            status, msgspec.json.encode({"Code": CODES.get(status, "Refused"), "Message": reason}), HEADERS | more.get(status, {})
+        )
+
+
+def render(grant: Grant, _profile: Profile) -> Answer:
+    """Code, keys and times, as the instance metadata service has them, too: the Python SDK insists on `Code`."""
+    document = {"Code": "Success", "LastUpdated": plain(grant.credential.issued_at)}
+    return Answer(200, msgspec.json.encode(document | {name: plain(value) for name, value in grant.credential.document().items()}), HEADERS)
