@@ -11,11 +11,13 @@ from agent.providers import ProviderSettings
 from agent.settings import Address, Duration, Settings, Url, digest
 from agent.sinks import SinkSettings
 from agent.sources import SourceSettings
+from agent.sources.kubernetes import Namespace, ObjectName
 
 Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 Jitter = Annotated[float, msgspec.Meta(ge=0, le=0.5)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=1024)]
-NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$(?!\n)"
+"""Python's `$`, and so msgspec's, would let a line break follow; every pattern of a setting therefore ends like this one."""
 Name = Annotated[str, msgspec.Meta(pattern=NAME, max_length=253)]
 Dialect = Literal["container", "imds", "gce", "appservice", "azure-imds", "uri", "ecs"]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
@@ -97,21 +99,21 @@ class ImdsFacts(Settings):
 
     v1: bool = False
     """Answer requests without a session token, too: version 1 of the protocol, which forged requests reach more easily."""
-    availability_zone: Annotated[str, msgspec.Meta(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+[a-z]$", max_length=64)] | None = None
+    availability_zone: Annotated[str, msgspec.Meta(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+[a-z]$(?!\n)", max_length=64)] | None = None
     """None: zone `a` of the provider's region; SDKs read their region from it."""
 
 
 class GceFacts(Settings):
     """What the dialect gce says beside the credential; what is not set follows from the provider, or is not there."""
 
-    project_id: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9.:-]*$", max_length=253)] | None = None
-    project_number: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,30}$")] | None = None
-    zone: Annotated[str, msgspec.Meta(pattern=r"^[a-z]+(-[a-z0-9]+)+$", max_length=63)] | None = None
+    project_id: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9.:-]*$(?!\n)", max_length=253)] | None = None
+    project_number: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,30}$(?!\n)")] | None = None
+    zone: Annotated[str, msgspec.Meta(pattern=r"^[a-z]+(-[a-z0-9]+)+$(?!\n)", max_length=63)] | None = None
     """Such as europe-west1-b."""
-    universe_domain: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9.-]+$", max_length=253)] | None = None
-    cluster_name: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$", max_length=63)] | None = None
-    cluster_location: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$", max_length=63)] | None = None
-    email: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._@-]+$", max_length=254)] | None = None
+    universe_domain: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9.-]+$(?!\n)", max_length=253)] | None = None
+    cluster_name: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$(?!\n)", max_length=63)] | None = None
+    cluster_location: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$(?!\n)", max_length=63)] | None = None
+    email: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._@-]+$(?!\n)", max_length=254)] | None = None
     """None: the provider's service account, else the pool of the project (PROJECT.svc.id.goog), as GKE has it."""
 
 
@@ -136,6 +138,17 @@ class Shutdown(Settings):
     delay: Duration = Duration(0)
 
 
+class Tenancy(Settings):
+    """Whose identities may be had; without it, those of every ServiceAccount that an identity names."""
+
+    namespaces: tuple[Namespace, ...] | None = None
+    """Of ServiceAccounts; None: any."""
+    default_service_account: ObjectName | None = None
+    """In the namespace of the identity that names none."""
+    require_service_account: bool = False
+    object_level: bool = True
+
+
 class Identity(Settings):
     """One identity: whence its token, for what it is exchanged, where it goes."""
 
@@ -158,6 +171,7 @@ class Config(Settings):
     metadata: Metadata = Metadata()
     issuer: IssuerBlock | None = None
     shutdown: Shutdown = Shutdown()
+    tenancy: Tenancy = Tenancy()
 
 
 def identity_digest(identity: Identity, config: Config, uid: str = "") -> str:

@@ -27,6 +27,7 @@ HEADINGS = {
     "Lifetime": "issuer.lifetime",
     "Rotation": "issuer.rotation",
     "Shutdown": "shutdown",
+    "Tenancy": "tenancy",
     "Identity": "identities[]",
     "IdentityRefresh": "identities[].refresh",
     "Serve": "identities[].serve",

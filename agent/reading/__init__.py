@@ -14,6 +14,7 @@ from agent.reading.document import Broken, parse
 from agent.reading.fault import Fault
 from agent.reading.rules import findings, placed
 from agent.settings import convert
+from agent.tenancy import resolved
 
 LONGEST = 1 << 20
 """Bytes of a configuration file."""
@@ -62,8 +63,7 @@ def check(path: Path, environ: Mapping[str, str]) -> Verdict:
 
         return Verdict(None, *explain(document, environ))
     faults, warnings = placed(document, findings(config, environ))
-    return Verdict(None if faults else config, faults, warnings)
-
+    return Verdict(None if faults else resolved(config), faults, warnings)
 
 
 def _typed(data: Any) -> bool:

@@ -31,7 +31,8 @@ class ServiceAccount(Settings):
     """Which one; a name means nothing without its namespace."""
 
     namespace: Namespace
-    name: ObjectName
+    name: ObjectName = ""
+    """Empty only in a file: `tenancy.defaultServiceAccount` takes its place, or the file is refused."""
 
 
 class BoundTo(Settings):

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from agent.config import Config
 from agent.reading.document import Document
 from agent.reading.fault import Fault, Finding, by_line, show
-from agent.reading.rules import clouds, identities, issuing, kubernetes, listening, serving, sinks, timing
+from agent.reading.rules import clouds, identities, issuing, kubernetes, listening, serving, sinks, tenants, timing
 
 
 def findings(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Everything that the rules find."""
-    for rules in (identities, clouds, issuing, kubernetes, listening, serving, sinks, timing):
+    for rules in (identities, clouds, issuing, kubernetes, listening, serving, sinks, tenants, timing):
         for rule in rules.RULES:
             yield from rule(config)
     yield from identities.authorizations(config, environ)

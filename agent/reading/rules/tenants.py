@@ -1,0 +1,36 @@
+"""Rules about whose identities may be had."""
+
+from collections.abc import Iterator
+
+from agent import providers
+from agent.config import Config
+from agent.reading.fault import Finding, Place
+from agent.sources.kubernetes import KubernetesSettings
+from agent.tenancy import inconsistencies, refusals
+
+
+def consistent(config: Config) -> Iterator[Finding]:
+    """The block does not contradict itself."""
+    place: Place = ("tenancy",)
+    for key, message in inconsistencies(config.tenancy):
+        yield Finding(place=(*place, key), message=message, rests_on=(place,))
+
+
+def allowed(config: Config) -> Iterator[Finding]:
+    """Each identity is one that the block allows."""
+    for index, identity in enumerate(config.identities):
+        block: Place = ("identities", index)
+        for steps, message in refusals(identity, config.tenancy):
+            yield Finding(place=(*block, *steps), message=message, rests_on=(("tenancy",), (*block, "source")))
+
+
+def annotated(config: Config) -> Iterator[Finding]:
+    """Only a ServiceAccount has annotations."""
+    for index, identity in enumerate(config.identities):
+        block: Place = ("identities", index)
+        if getattr(identity.provider, "from_service_account", False) and not isinstance(identity.source, KubernetesSettings):
+            message = "needs source kubernetes, whose ServiceAccount says who the identity is"
+            yield Finding(place=(*block, "provider", "fromServiceAccount"), message=message, rests_on=((*block, "source"),))
+
+
+RULES = (consistent, allowed, annotated)
