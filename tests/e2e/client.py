@@ -37,9 +37,9 @@ class Client:
         assert await asyncio.wait_for(self._process.wait(), 10) == 0
 
 
-def taking(daemon: Daemon, name: str, *command: str) -> list[str]:
-    """The command, by a shell that first took what `wi-agent env NAME --via files` prints."""
-    told = [*COMMAND, "-c", str(daemon.file), "env", name, "--via", "files"]
+def taking(daemon: Daemon, name: str, *command: str, via: str = "files") -> list[str]:
+    """The command, by a shell that first took what `wi-agent env NAME --via …` prints."""
+    told = [*COMMAND, "-c", str(daemon.file), "env", name, "--via", via]
     return ["/bin/sh", "-c", f'told="$({shlex.join(told)})" && eval "$told" && exec {shlex.join(command)}']
 
 

@@ -11,7 +11,7 @@ from agent.errors import Unavailable
 from agent.model import Key
 from agent.serving.imds import Imds
 from agent.serving.sessions import Sessions
-from tests.fakes import START, FakeClock
+from tests.fakes import FakeClock
 from tests.serving.endpoint import CANARIES, NAME, Endpoint, Reply, endpoint
 
 ROLE = "arn:aws:iam::123456789012:role/team/s3-reader-role"
