@@ -117,6 +117,15 @@ class GceFacts(Settings):
     """None: the provider's service account, else the pool of the project (PROJECT.svc.id.goog), as GKE has it."""
 
 
+class EcsFacts(Settings):
+    """What the dialect ecs says beside the credential."""
+
+    v1: bool = False
+    """Answer requests without a session token, too, as ECS does in its normal mode, which forged requests reach more easily."""
+    zone_id: Annotated[str, msgspec.Meta(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+$(?!\n)", max_length=64)] | None = None
+    """Such as eu-central-1a; there is none where it is not set."""
+
+
 class Serve(Settings):
     """How the identity is served to SDKs; nothing is served that is not listed."""
 
@@ -130,6 +139,7 @@ class Serve(Settings):
     """What a client has to present; `${NAME}` takes it from the environment. Without it the agent makes one up."""
     imds: ImdsFacts = ImdsFacts()
     gce: GceFacts = GceFacts()
+    ecs: EcsFacts = EcsFacts()
 
 
 class Shutdown(Settings):

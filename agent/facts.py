@@ -24,6 +24,9 @@ def facts(identity: Identity) -> Mapping[str, str]:
                 "cluster-location": gce.cluster_location,
                 "email": gce.email,
             }
+        case "alibaba":
+            ecs = identity.serve.ecs
+            given = {"zone": ecs.zone_id, "v1": "allowed" if ecs.v1 else None}
         case _:
             given = {}
     return found | {name: value for name, value in given.items() if value}

@@ -33,6 +33,7 @@ HEADINGS = {
     "Serve": "identities[].serve",
     "ImdsFacts": "identities[].serve.imds",
     "GceFacts": "identities[].serve.gce",
+    "EcsFacts": "identities[].serve.ecs",
 }
 """What a block is called by who writes it; kinds of source, provider and sink are named by their role and tag."""
 PARTS = {

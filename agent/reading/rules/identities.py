@@ -12,6 +12,8 @@ from agent.sources.kubernetes import KubernetesSettings
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 HELD = {"aws": "AWS sessions", "gcp": "Google access tokens", "azure": "Azure access tokens", "alibaba": "Alibaba Cloud sessions"}
+UNRESERVED = re.compile(r"[A-Za-z0-9._~-]+", re.ASCII)
+"""What stands for itself in a path (RFC 3986, section 2.3)."""
 SHORTEST = 16
 """Characters of an `authorization`: what is shorter can be guessed."""
 
@@ -95,7 +97,9 @@ def authorizations(config: Config, environ: Mapping[str, str]) -> Iterator[Findi
         if text is None:
             continue
         try:
-            authorization(text, environ)
+            found = authorization(text, environ)
+            if "uri" in identity.serve.dialects and not UNRESERVED.fullmatch(found):
+                yield Finding(place=place, message="has to be letters, digits and -._~ only: the dialect uri has it in a path")
         except ValueError as error:
             yield Finding(place=place, message=str(error))
         if not VARIABLE.fullmatch(text):

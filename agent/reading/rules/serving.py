@@ -6,6 +6,8 @@ from agent.config import Config, Identity
 from agent.dialects import DIALECTS
 from agent.reading.fault import Finding, Place
 
+ECS, HTTP = "100.100.100.200", 80
+
 
 def served(config: Config) -> Iterator[tuple[Place, Identity]]:
     """Who is, and where that stands."""
@@ -57,4 +59,17 @@ def unguarded(config: Config) -> Iterator[Finding]:
                 yield Finding(place=(*place, "dialects", position), message=message, warning=True)
 
 
-RULES = (reachable, one_default, unguarded)
+def wired(config: Config) -> Iterator[Finding]:
+    """Alibaba Cloud's SDKs ask one address, which is in them, and can be sent nowhere else."""
+    addresses = [address for address in config.metadata.listen if address.host in {ECS, ""} and not address.path]
+    for place, identity in served(config):
+        serve = identity.serve
+        own = addresses if serve.port == HTTP else []
+        at_root = [address for address in addresses if address.port == HTTP and serve.default]
+        if "ecs" in serve.dialects and not own and not at_root:
+            message = f'SDKs ask {ECS}:{HTTP} and nothing else: add "{ECS}:{HTTP}" to metadata.listen, and serve.default: true here'
+            at = (*place, "dialects", serve.dialects.index("ecs"))
+            yield Finding(place=at, message=message, warning=True, rests_on=(("metadata", "listen"),))
+
+
+RULES = (reachable, one_default, unguarded, wired)
