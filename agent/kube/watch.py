@@ -6,6 +6,7 @@ https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection
 import json
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -61,7 +62,9 @@ class Watch:
         self._version = ""
         """The newest resourceVersion seen; empty where a list is due."""
         self._failures = 0
-        """In a row, without an event in between."""
+        """In a row, without an event or a watch that held in between."""
+        self._began: datetime | None = None
+        """When the watch was opened; None where none is."""
 
     async def events(self) -> AsyncIterator[Event]:
         """For ever."""
@@ -70,18 +73,19 @@ class Watch:
             try:
                 if not self._version:
                     yield await self._list()
-                began = self._clock.now()
                 async for event in self._follow():
                     yield event
-                if (self._clock.now() - began).total_seconds() < FIRST_PAUSE:
-                    self._failures += 1  # a watch that ends at once is no watch
+                self._credit()
+                self._failures += 1  # no failure, unless it happens again and again
             except RefusedError as error:
+                self._credit()
                 if error.status == EXPIRED:
                     self._version = ""
                     self._failures += 1
                 else:
                     failure = await self._kube.failure(error, self._question, whose=self._whose)
             except RefreshError as error:
+                self._credit()
                 error.message = f"{self._whose}: {error.message}"
                 failure = error
             if failure:
@@ -89,6 +93,12 @@ class Watch:
                 yield Event(kind="failed", error=failure)
             if self._failures > (0 if failure else 1):  # the first of what is no failure is followed up at once
                 await self._clock.sleep(self._pause(failure))
+
+    def _credit(self) -> None:
+        """A watch that held for a while makes up for what failed before it; one that ends at once is no watch."""
+        began, self._began = self._began, None
+        if began and (self._clock.now() - began).total_seconds() >= FIRST_PAUSE:
+            self._failures = 0
 
     async def _list(self) -> Event:
         found = await self._kube.send("GET", self._path, query=self._query)
@@ -106,6 +116,7 @@ class Watch:
             ("timeoutSeconds", str(ROUND + self._random.randrange(60))),
         ]
         async with self._kube.opened("GET", self._path, query=query, silence=SILENCE) as response:
+            self._began = self._clock.now()
             async for line in _lines(response, self._kube.host):
                 try:
                     found = json.loads(line)

@@ -1,10 +1,16 @@
+import asyncio
 import base64
+import ssl
 
 import pytest
+from aiohttp import web
 
-from agent.errors import NotReady, Rejected
+from agent.clock import WallClock
+from agent.errors import NotReady, Rejected, Unavailable
 from agent.kube.access import from_kubeconfig, in_cluster
+from agent.kube.clients import KubeClients
 from tests.kube.proxy import Fault
+from tests.servers.tls import certificate
 
 CANARY = "canary-7f3a-in-a-kubeconfig"
 
@@ -138,3 +144,36 @@ def test_what_is_known_of_the_way_in_shows_no_secret(tmp_path):
     key = base64.b64encode(CANARY.encode()).decode()
     access = from_kubeconfig(written(tmp_path, config(f"{{token: {CANARY}, client-key-data: {key}}}")))
     assert CANARY not in repr(access)
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_client_certificate_is_shown_to_who_asks_for_one(tmp_path, known):
+    context, pem = certificate(tmp_path, "127.0.0.1")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(pem)
+    shown = []
+
+    async def answer(request):
+        shown.append(request.transport.get_extra_info("peercert")["subject"])
+        return web.json_response({})
+
+    app = web.Application()
+    app.router.add_get("/version", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    await site.start()
+    url = f"https://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+    key = base64.b64encode((tmp_path / "127.0.0.1.key").read_bytes()).decode()
+    user = f"{{client-certificate: 127.0.0.1.pem, client-key-data: {key}}}" if known else f"{{token: {CANARY}}}"
+    path = written(tmp_path, config(user, url).replace("cluster: {server", "cluster: {certificate-authority: 127.0.0.1.pem, server"))
+    async with KubeClients(WallClock(), {}) as kube:
+        if known:
+            await kube.client(str(path)).send("GET", "/version")
+            assert shown == [((("commonName", "127.0.0.1"),),)]
+        else:
+            with pytest.raises(Unavailable) as caught:
+                await kube.client(str(path)).send("GET", "/version")
+            assert CANARY not in str(caught.value)
+    await runner.cleanup()
+    await asyncio.sleep(0.05)  # for TLS to say goodbye

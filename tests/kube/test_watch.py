@@ -212,3 +212,41 @@ async def test_what_is_no_event_is_not_believed(cluster, kube):
         event = await watch.next()
         assert event.kind == "failed"
         assert "no event of a watch" in str(event.error)
+
+
+@pytest.mark.parametrize("made_up_by", ["an event", "time"])
+async def test_after_a_long_outage_and_a_watch_that_held_a_cut_is_followed_up_soon(cluster, kube, made_up_by):
+    cluster.proxy.always = Fault(status=503)
+    clock = FakeClock()
+    async with watching(cluster, kube, clock=clock) as watch:
+        for _ in range(60):
+            await clock.advance(6.0)
+            await asyncio.sleep(0.01)
+        cluster.proxy.always = None
+        await clock.advance(60.0)
+        while (await watch.next()).kind == "failed":
+            pass
+        await until(lambda: cluster.proxy.count("watch=true") == 1)
+        await asyncio.sleep(0.05)
+        if made_up_by == "time":
+            await clock.advance(2.0)
+        else:
+            await cluster.annotate("app", {"role": "one"})
+            await watch.next_about("modified")
+        cluster.proxy.cut()
+        assert (await watch.next()).kind == "failed"
+        await asyncio.sleep(0.02)
+        await clock.advance(1.0)
+        await cluster.annotate("app", {"role": "two"})
+        assert await watch.next_about("modified") == [{"role": "two"}]
+
+
+async def test_a_watch_that_ends_at_once_each_time_is_not_stormed(cluster, kube):
+    cluster.proxy.always = Fault(status=200, match="watch=true")
+    clock = FakeClock()
+    async with watching(cluster, kube, clock=clock) as watch:
+        await watch.next_about("listed")
+        for _ in range(60):
+            await clock.advance(10.0)
+            await asyncio.sleep(0.01)
+        assert 5 < cluster.proxy.count() < 40  # in ten minutes
