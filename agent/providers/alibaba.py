@@ -44,6 +44,7 @@ ANNOTATIONS = {"pod-identity.alibabacloud.com/role-name": "roleArn"}
 SessionName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9.@_-]{2,64}$(?!\n)", description="2 to 64 letters, digits or any of .@_-")]
 SHORTEST, LONGEST = Duration(900), Duration(43200)
 """What STS allows `DurationSeconds` to be; the role may allow less."""
+FORM = "application/x-www-form-urlencoded"
 ABSURD = timedelta(days=3650)
 """A session that claims to last longer is none of STS's, which last for twelve hours at most."""
 
@@ -178,7 +179,7 @@ class AlibabaProvider:
         """Keys and their expiry. Raises Unavailable or Rejected."""
         settings, whose, host = self._settings, self._identity, self._settings.sts.host
         try:
-            answer = read(await self._wire.send("POST", self._url(), headers=HEADERS, body=self._body(token)))
+            answer = read(await self._wire.send("POST", self._url(), headers={"Content-Type": FORM}, body=self._body(token)))
         except RefusedError as refused:
             question = Question(
                 role=settings.role_arn,
@@ -219,9 +220,6 @@ class AlibabaProvider:
             **({"DurationSeconds": settings.duration.seconds} if settings.duration else {}),
         }
         return urlencode(form).encode()
-
-
-HEADERS = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
 
 
 def served(settings: AlibabaSettings, identity: str, spot: Spot) -> Variables:
