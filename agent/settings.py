@@ -52,7 +52,7 @@ class Duration(Scalar):
     """A length of time such as `10s`, `5m`, `1h`, `30d`."""
 
     seconds: int
-    pattern = r"^[0-9]{1,9}(s|m|h|d)$"
+    pattern = r"^[0-9]{1,9}(s|m|h|d)$(?!\n)"
     allowed = "a number and a unit, such as 10s, 5m, 1h or 30d"
 
     @classmethod
@@ -73,7 +73,7 @@ class FileMode(Scalar):
     """A file mode such as `"0640"`; a string, because YAML reads a bare 0640 as the number 416."""
 
     bits: int
-    pattern = r"^0?[0-7]{3}$"
+    pattern = r"^0?[0-7]{3}$(?!\n)"
     allowed = 'a quoted octal string such as "0640", without setuid, setgid or sticky bits'
 
     @classmethod
@@ -94,7 +94,7 @@ class Address(Scalar):
     """Empty for all families, or for a socket file."""
     port: int
     path: str = ""
-    pattern = r"^(unix:.+|(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]*):[0-9]{1,5})$"
+    pattern = r"^(unix:.+|(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]*):[0-9]{1,5})$(?!\n)"
     allowed = "host:port, [v6]:port, :port or unix:/path"
 
     @classmethod
@@ -127,7 +127,7 @@ class Url(Scalar):
     """An http or https URL. Its text may hold a password; `shown` does not."""
 
     text: str
-    pattern = r"^https?://[^\s/?#]+[^\s?#]*$"
+    pattern = r"^https?://[^\s/?#]+[^\s?#]*$(?!\n)"
     allowed = "an http:// or https:// URL of plain ASCII, without query or fragment"
 
     @classmethod

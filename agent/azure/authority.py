@@ -39,7 +39,7 @@ class Authority(Scalar):
 
     url: str
     """Of scheme, host and port, without a slash at the end."""
-    pattern = r"^(public|usgovernment|china|https://[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]{1,5})?/?)$"
+    pattern = r"^(public|usgovernment|china|https://[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]{1,5})?/?)$(?!\n)"
     allowed = "public, usgovernment, china, or https://HOST without user, path, or dot at the end"
 
     @classmethod

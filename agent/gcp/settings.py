@@ -9,25 +9,21 @@ from typing import Annotated
 import msgspec
 
 from agent.gcp.variables import UNIVERSE
-from agent.settings import Address, Duration, Settings, Url, encode_scalar
+from agent.settings import Address, Duration, Settings, Url
 
 LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 POOL = r"projects/[0-9]{1,30}/locations/global/workloadIdentityPools/[a-z0-9-]{4,32}"
 PROVIDER = "the provider's resource name: projects/NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER"
 ACCOUNT = "a service account's email, such as app@project.iam.gserviceaccount.com"
-WorkloadIdentityProvider = Annotated[str, msgspec.Meta(pattern=rf"^{POOL}/providers/[a-z0-9-]{{4,32}}$", description=PROVIDER)]
-Email = Annotated[
-    str,
-    msgspec.Meta(
-        # of anybody's making, also in a project of a domain (`project.example.com`), and the defaults of Compute and App Engine
-        pattern=rf"^({LABEL}@{LABEL}(\.{LABEL})*\.iam|[0-9]{{1,30}}-compute@developer|{LABEL}(\.{LABEL})*@appspot)\.gserviceaccount\.com$",
-        max_length=254,
-        description=ACCOUNT,
-    ),
-]
-Scope = Annotated[str, msgspec.Meta(pattern=r"^[!#-\[\]-~]{1,256}$")]  # RFC 6749, section 3.3
-Domain = Annotated[str, msgspec.Meta(pattern=rf"^{LABEL}(\.{LABEL})+$", max_length=253)]
-Project = Annotated[str, msgspec.Meta(pattern=rf"^({LABEL}(\.{LABEL})*:)?{LABEL}$", max_length=253)]
+WorkloadIdentityProvider = Annotated[str, msgspec.Meta(pattern=rf"^{POOL}/providers/[a-z0-9-]{{4,32}}$(?!\n)", description=PROVIDER)]
+MADE = rf"{LABEL}@{LABEL}(\.{LABEL})*\.iam"
+"""By anybody, also in a project of a domain (`project.example.com`)."""
+GIVEN = rf"[0-9]{{1,30}}-compute@developer|{LABEL}(\.{LABEL})*@appspot"
+"""The defaults of Compute and of App Engine."""
+Email = Annotated[str, msgspec.Meta(pattern=rf"^({MADE}|{GIVEN})\.gserviceaccount\.com$(?!\n)", max_length=254, description=ACCOUNT)]
+Scope = Annotated[str, msgspec.Meta(pattern=r"^[!#-\[\]-~]{1,256}$(?!\n)")]  # RFC 6749, section 3.3
+Domain = Annotated[str, msgspec.Meta(pattern=rf"^{LABEL}(\.{LABEL})+$(?!\n)", max_length=253)]
+Project = Annotated[str, msgspec.Meta(pattern=rf"^({LABEL}(\.{LABEL})*:)?{LABEL}$(?!\n)", max_length=253)]
 CLOUD_PLATFORM, EMAIL = "https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"
 ANNOTATIONS = {
     "iam.gke.io/gcp-service-account": "serviceAccount",
@@ -101,9 +97,6 @@ def faults(settings: GcpSettings) -> Iterator[tuple[str, str]]:
     yield from _account_faults(settings)
     if not settings.exchange and (settings.delegates or settings.scopes != (CLOUD_PLATFORM, EMAIL)):
         yield "exchange", "is false, and an SDK that does the exchange itself takes no delegates or scopes from its file"
-    for field, value in msgspec.to_builtins(settings, enc_hook=encode_scalar).items():
-        if any(isinstance(text, str) and text.endswith("\n") for text in (value if isinstance(value, list | tuple) else [value])):
-            yield field, "ends in a line break, which patterns do not see: write it in one line"
     if settings.metadata_endpoint and not settings.gke:
         yield "metadataEndpoint", "is asked only with gke: true"
     for field, url in (("endpoint", settings.endpoint), ("iamEndpoint", settings.iam_endpoint)):

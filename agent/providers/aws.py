@@ -26,9 +26,11 @@ from agent.settings import Address, Duration, Settings, Url
 from agent.toolbox import Toolbox
 from agent.variables import Spot, Variables
 
-RoleArn = Annotated[str, msgspec.Meta(pattern=r"^arn:aws[a-z0-9-]*:iam::[0-9]{12}:role(/[A-Za-z0-9_+=,.@-]+)+$", max_length=2048)]
-PolicyArn = Annotated[str, msgspec.Meta(pattern=r"^arn:aws[a-z0-9-]*:iam::([0-9]{12}|aws):policy(/[A-Za-z0-9_+=,.@-]+)+$", max_length=2048)]
-Region = Annotated[str, msgspec.Meta(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+$", max_length=64)]
+RoleArn = Annotated[str, msgspec.Meta(pattern=r"^arn:aws[a-z0-9-]*:iam::[0-9]{12}:role(/[A-Za-z0-9_+=,.@-]+)+$(?!\n)", max_length=2048)]
+PolicyArn = Annotated[
+    str, msgspec.Meta(pattern=r"^arn:aws[a-z0-9-]*:iam::([0-9]{12}|aws):policy(/[A-Za-z0-9_+=,.@-]+)+$(?!\n)", max_length=2048)
+]
+Region = Annotated[str, msgspec.Meta(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+$(?!\n)", max_length=64)]
 TagKey = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Tags = Annotated[dict[TagKey, Annotated[str, msgspec.Meta(max_length=256)]], msgspec.Meta(max_length=50)]
 ANNOTATIONS = {"eks.amazonaws.com/role-arn": "roleArn"}
@@ -43,7 +45,7 @@ class ChainedRole(Settings):
     """A role to take with the session of the role before it."""
 
     role_arn: RoleArn
-    external_id: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_+=,.@:/-]{2,1224}$")] | None = None
+    external_id: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_+=,.@:/-]{2,1224}$(?!\n)")] | None = None
     session_tags: Tags = {}
     transitive_tags: Annotated[tuple[TagKey, ...], msgspec.Meta(max_length=50)] = ()
     """Keys of those tags that hold for the roles after it, too."""
@@ -56,7 +58,7 @@ class AwsSettings(Settings, tag="aws", tag_field="type"):
     role_arn: RoleArn = ""
     """Empty only with `fromServiceAccount`, where an annotation says it."""
     from_service_account: bool = False
-    session_name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_+=,.@-]{2,64}$")] | None = None
+    session_name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_+=,.@-]{2,64}$(?!\n)")] | None = None
     duration: Duration | None = None
     """None leaves it to AWS: one hour."""
     policy: Annotated[str, msgspec.Meta(min_length=1, max_length=2048)] | None = None

@@ -22,6 +22,8 @@ ALLOWED = {
     "sessionName": "2 to 64 letters, digits or any of _+=,.@-",
 }
 """By key, for those whose text has to be of a certain form."""
+NO_BREAK = r"(?!\n)"
+"""How patterns end, which says nothing to a person."""
 NOUNS = {
     "string": "text",
     "integer": "a whole number",
@@ -123,7 +125,9 @@ def of_limit(error: "ValidationError", place: Place) -> str:
     schema: dict[str, Any] = dict(error.schema) if isinstance(error.schema, dict) else {}
     if error.validator == "pattern":
         keys = [step for step in place if isinstance(step, str)]
-        allowed = schema.get("description") or ALLOWED.get(keys[-1] if keys else "", f"text of the form {schema['pattern']}")
+        allowed = schema.get("description") or ALLOWED.get(
+            keys[-1] if keys else "", f"text of the form {schema['pattern'].replace(NO_BREAK, '')}"
+        )
         return f"{quoted(error.instance, place)} cannot be used: write {allowed}"
     if error.validator in {"minLength", "maxLength"}:
         return "empty: write some text" if error.validator == "minLength" else f"too long: at most {schema['maxLength']} characters"

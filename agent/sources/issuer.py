@@ -23,7 +23,7 @@ BACKDATED = 10
 class IssuerSettings(Settings, tag="issuer", tag_field="type"):
     """A token signed here, for this subject."""
 
-    subject: Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$")]
+    subject: Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$(?!\n)")]
     lifetime: Duration = Duration(3600)
     claims: dict[str, Any] = {}
 
