@@ -4,7 +4,7 @@ Each identity is a keeper and its couriers, tasks in the one flat group of `app.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,7 +177,7 @@ class Fleet:
         self._toolbox.tally.retire((sink.name,))
         member.leaving = [other for other in member.leaving if other is not sink]
 
-    async def dismiss(self, name: str) -> None:
+    async def dismiss(self, name: str, instead: Callable[[], None] = lambda: None) -> None:
         """The identity is gone, or another: its files and its place in the store go at once."""
         member = self._members.pop(name, None)
         if member:
@@ -185,6 +185,7 @@ class Fleet:
         self._store.forget(name)
         places = [*member.sinks, *member.leaving] if member else []
         self._toolbox.tally.forget(name, tuple(place.name for place in places))
+        instead()
         for place in places:
             await withdraw(place)
         log.info("identity.withdrawn", identity=name)

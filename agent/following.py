@@ -5,7 +5,7 @@ left behind. Only where the operator changes the settings does the old stay unti
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import structlog
@@ -35,8 +35,8 @@ class Crew(Protocol):
     async def take_up(self, identity: Identity, leaving: list[Sink], uid: str = "") -> None:
         """Runs it; `leaving` is withdrawn once the new has been delivered."""
 
-    async def dismiss(self, name: str) -> None:
-        """Ends it, and takes away what it held and wrote."""
+    async def dismiss(self, name: str, instead: Callable[[], None] = ...) -> None:
+        """Ends it, and takes away what it held and wrote; between the two, `instead` says what there is in its place."""
 
     def places(self, identity: Identity, uid: str = "") -> list[Sink]:
         """Where it is written, for whom it would be by this UID; new ones each time."""
@@ -103,7 +103,8 @@ class Following:
             if running == (identity, uid):
                 self._seen(name)
                 return
-            await self._crew.dismiss(name)
+            changed = NotReady(f"{name}: its ServiceAccount is another, or says another principal")
+            await self._crew.dismiss(name, lambda: self._enrol(identity, changed))
         elif former is None or self._another(name, former):
             if name not in self._empty:
                 await self._clear(identity, former, uid)
@@ -116,12 +117,14 @@ class Following:
         name = identity.name
         former = self._former.pop(name, None)
         if self._crew.running(name):
-            await self._crew.dismiss(name)
+            await self._crew.dismiss(name, lambda: self._enrol(identity, error))
         elif name not in self._empty:
             self._store.forget(name)
+            self._enrol(identity, error)
             await self._clear(identity, former)
+        else:
+            self._enrol(identity, error)
         self._empty.add(name)
-        self._enrol(identity, error)
 
     def unseen(self, identity: Identity, error: RefreshError) -> None:
         record = self._store.record(Key(identity.name))

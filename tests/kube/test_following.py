@@ -1,0 +1,281 @@
+"""Identities that are whoever their ServiceAccount says, over an API server; the cloud is a stand-in that asks nothing."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from random import Random
+from urllib.parse import parse_qs
+
+import pytest
+from aiohttp import web
+
+from agent.aws.clients import AwsClients
+from agent.clock import WallClock
+from agent.config import Config
+from agent.fleet import Fleet
+from agent.model import Key
+from agent.session import Session
+from agent.settings import convert
+from agent.store import Store
+from agent.tally import Tally
+from agent.toolbox import Toolbox
+from tests.kube.proxy import Fault
+from tests.servers.site import Site
+
+ROLE = "arn:aws:iam::123456789012:role/"
+ANNOTATION = "eks.amazonaws.com/role-arn"
+"""EKS' own."""
+
+
+class Cloud(Site):
+    """STS that believes everybody; the session says whose it is."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.asked = []
+        """Roles, in order."""
+
+    async def answer(self, request):
+        form = {key: values[0] for key, values in parse_qs((await request.read()).decode()).items()}
+        role = form["RoleArn"]
+        self.asked.append(role.rpartition("/")[2])
+        expires = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        keys = (
+            f"<AccessKeyId>ASIA{len(self.asked):016d}</AccessKeyId><SecretAccessKey>{'s' * 40}</SecretAccessKey>"
+            f"<SessionToken>session-of-{role.rpartition('/')[2]}</SessionToken><Expiration>{expires}</Expiration>"
+        )
+        user = f"<AssumedRoleUser><Arn>{role}/x</Arn><AssumedRoleId>A:x</AssumedRoleId></AssumedRoleUser>"
+        result = f"<AssumeRoleWithWebIdentityResult><Credentials>{keys}</Credentials>{user}</AssumeRoleWithWebIdentityResult>"
+        text = f'<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">{result}'
+        return web.Response(text=f"{text}</AssumeRoleWithWebIdentityResponse>", content_type="text/xml")
+
+
+class Scene:
+    """One identity, `app`, as its workload and its clients meet it."""
+
+    def __init__(self, cluster, folder, cloud):
+        self.cluster = cluster
+        self.folder = folder
+        self.cloud = cloud
+        self.store = Store()
+        self.fleet = None
+
+    def config(self, **changes):
+        provider = {"type": "aws", "fromServiceAccount": True, "region": "eu-west-1", "endpoint": self.cloud.url}
+        provider |= changes.pop("provider", {})
+        identity = {
+            "name": "app",
+            "source": {"type": "kubernetes", "serviceAccount": {"namespace": self.cluster.namespace, "name": "app"}},
+            "provider": provider,
+            "sinks": [{"type": "files", "directory": str(self.folder / "app"), "grace": "0s"}],
+            "serve": {"dialects": ["container"]},
+        }
+        return convert({"identities": [identity | changes]}, Config)
+
+    @asynccontextmanager
+    async def running(self, config=None):
+        clock = WallClock()
+        async with self.cluster.clients() as kube, Session() as session, AwsClients(session.get) as aws:
+            toolbox = Toolbox(clock=clock, random=Random(1), tally=Tally(), http=session.get, aws=aws, kube=kube)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    self.fleet = Fleet(self.store, toolbox, group, {})
+                    await self.fleet.apply(config or self.config())
+                    yield
+                    raise EOFError
+            except* EOFError:
+                await self.fleet.close()
+
+    @property
+    def served(self):
+        """The session token that the endpoint would hand out."""
+        grant = self.store.usable(Key("app"), WallClock().now())
+        return grant and grant.credential.document()["Token"].reveal()
+
+    @property
+    def written(self):
+        """The role that the workload reads of; `""` where nothing lies there, no link and no generation either."""
+        try:
+            return json.loads((self.folder / "app" / "config").read_text())["roleARN"].rpartition("/")[2]
+        except FileNotFoundError:
+            left = [path for path in self.folder.rglob("*") if path.name not in {"app", "authorization"}]
+            return "something" if left else ""
+
+    @property
+    def failure(self):
+        record = self.store.record(Key("app"))
+        return record.failure.message if record and record.failure else ""
+
+    @property
+    def state(self):
+        return self.store.state("app", WallClock().now())
+
+    async def until(self, role, within=5.0):
+        """Files and endpoint are those of this role, or of nobody where it is empty; at no moment of another."""
+        async with asyncio.timeout(within):
+            while not (self.served == (f"session-of-{role}" if role else None) and self.written == role):
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def scene(cluster, tmp_path):
+    await cluster.allow("watch.yaml", "app")
+    (tmp_path / "files").mkdir()
+    async with Cloud() as cloud:
+        yield Scene(cluster, tmp_path / "files", cloud)
+
+
+async def test_an_annotation_says_who_it_is_and_another_one_is_followed_within_a_second(scene):
+    await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
+    async with scene.running():
+        await scene.until("one")
+        await scene.cluster.annotate("app", {ANNOTATION: ROLE + "two"})
+        await scene.until("two", within=1)
+        await scene.cluster.annotate("app", {"unrelated": "x"})
+        await scene.cluster.annotate("app", {ANNOTATION: None})
+        await scene.until("", within=1)
+        assert scene.state == "missing"
+        assert f"ServiceAccount {scene.cluster.namespace}/app has no annotation {ANNOTATION}" in scene.failure
+        await scene.cluster.annotate("app", {ANNOTATION: ROLE + "three"})
+        await scene.until("three", within=1)
+    assert scene.cloud.asked == ["one", "two", "three"], "each once, and none for what is unrelated"
+
+
+async def test_while_the_next_principal_cannot_be_had_nothing_of_the_old_remains(scene):
+    await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
+    async with scene.running():
+        await scene.until("one")
+        scene.cluster.proxy.always = Fault(status=503, match="/token")
+        await scene.cluster.annotate("app", {ANNOTATION: ROLE + "two"})
+        await scene.until("", within=1)
+        scene.cluster.proxy.always = None
+        await scene.until("two", within=20)
+
+
+async def test_deleted_and_created_anew_it_is_another(scene):
+    await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
+    async with scene.running():
+        await scene.until("one")
+        await scene.cluster.delete("ServiceAccount", "app")
+        await scene.until("", within=1)
+        assert scene.state == "missing"
+        assert "there is no ServiceAccount" in scene.failure
+        await scene.cluster.account("app", annotations={ANNOTATION: ROLE + "one"})
+        await scene.until("one", within=1)
+        assert scene.cloud.asked == ["one", "one"], "nothing of the first is used for the second"
+
+
+async def test_created_anew_behind_the_agents_back_it_is_another_too(scene):
+    await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
+    async with scene.running():
+        await scene.until("one")
+        await scene.cluster.proxy.down()
+        await scene.cluster.delete("ServiceAccount", "app")
+        await scene.cluster.account("app", annotations={ANNOTATION: ROLE + "one"})
+        assert scene.served == "session-of-one", "what was seen last holds"
+        await scene.cluster.proxy.up()
+        async with asyncio.timeout(10):
+            while len(scene.cloud.asked) < 2:
+                await asyncio.sleep(0.01)
+        await scene.until("one")
+
+
+async def test_a_restart_takes_over_only_what_is_of_the_same_principal_and_uid(scene):
+    await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
+    async with scene.running():
+        await scene.until("one")
+    scene.store = Store()
+    async with scene.running():
+        await scene.until("one")
+    assert scene.cloud.asked == ["one"], "adopted"
+    await scene.cluster.delete("ServiceAccount", "app")
+    await scene.cluster.account("app", annotations={ANNOTATION: ROLE + "one"})
+    scene.cluster.proxy.always = Fault(status=503, match="/token")
+    scene.store = Store()
+    async with scene.running():
+        await scene.until("", within=5)
+        scene.cluster.proxy.always = None
+        await scene.until("one", within=20)
+    await scene.cluster.delete("ServiceAccount", "app")
+    scene.store = Store()
+    assert scene.written == "one"
+    async with scene.running():
+        await scene.until("", within=5)
+        assert scene.state == "missing"
+
+
+async def test_before_it_was_seen_nothing_is_adopted_and_nothing_withdrawn(scene):
+    await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
+    async with scene.running():
+        await scene.until("one")
+    scene.store = Store()
+    await scene.cluster.proxy.down()
+    async with scene.running():
+        async with asyncio.timeout(5):
+            while "could not be reached" not in scene.failure:
+                await asyncio.sleep(0.01)
+        assert (scene.served, scene.written, scene.state) == (None, "one", "missing")
+        await scene.cluster.proxy.up()
+        await scene.until("one", within=10)
+    assert scene.cloud.asked == ["one"]
+
+
+async def test_settings_that_the_operator_changes_take_over_without_a_gap(scene):
+    await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
+    async with scene.running():
+        await scene.until("one")
+        scene.cluster.proxy.always = Fault(status=503, match="/token")
+        await scene.fleet.apply(scene.config(provider={"duration": "30m"}))
+        await asyncio.sleep(0.3)
+        assert (scene.served, scene.written) == ("session-of-one", "one")
+        await scene.cluster.annotate("app", {ANNOTATION: ROLE + "two"})
+        await scene.until("", within=1)
+        scene.cluster.proxy.always = None
+        await scene.until("two", within=20)
+        await scene.fleet.apply(convert({}, Config))
+        assert scene.store.record(Key("app")) is None
+        await scene.until("", within=1)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "arn:aws:iam::123456789012:role/x\n",
+        "../../etc",
+        "arn:aws:iam::123456789012:role/\u202ex",
+        "x" * 65536,
+        "https://evil.example/",
+        ROLE,
+    ],
+)
+async def test_a_hostile_annotation_is_refused_and_named_and_leaves_nothing(scene, hostile, caplog):
+    await scene.cluster.annotate("app", {ANNOTATION: hostile})
+    async with scene.running():
+        async with asyncio.timeout(5):
+            while f"its annotation {ANNOTATION} cannot be used" not in scene.failure:
+                await asyncio.sleep(0.01)
+        assert len(scene.failure) < 400
+        assert scene.failure.isprintable()
+        assert (scene.state, scene.served, list(scene.folder.rglob("*"))) == ("missing", None, [])
+    assert scene.cloud.asked == []
+    assert scene.cluster.proxy.count("/token") == 0, "not even a token is asked for"
+
+
+async def test_endpoints_proxies_and_cas_in_annotations_are_not_looked_at(scene):
+    evil = {f"eks.amazonaws.com/{name}": "http://127.0.0.1:9" for name in ("endpoint", "proxy", "ca-file", "sts-regional-endpoints")}
+    await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one", **evil})
+    async with scene.running():
+        await scene.until("one")
+
+
+async def test_without_the_right_to_watch_the_role_to_apply_is_named(cluster, tmp_path):
+    async with Cloud() as cloud:
+        scene = Scene(cluster, tmp_path, cloud)
+        async with scene.running():
+            async with asyncio.timeout(5):
+                while "may not" not in scene.failure:
+                    await asyncio.sleep(0.01)
+            assert scene.state == "missing"
+            assert f"{cluster.agent} may not" in scene.failure
+            assert f"in namespace {cluster.namespace}" in scene.failure
