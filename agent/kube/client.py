@@ -74,9 +74,9 @@ class Kube:
         try:
             own = read_token(access.token.reveal() if access.token else "", whose="own", now=self._clock.now())
         except Rejected:  # a static token, or a certificate: only the API server knows
-            return Asker(server=access.server)
+            return Asker(server=access.server, token=access.token)
         expired = own.expires_at if own.expires_at <= self._clock.now() else None
-        return Asker(server=access.server, subject=own.subject, expired_at=expired)
+        return Asker(server=access.server, subject=own.subject, expired_at=expired, token=access.token)
 
     @asynccontextmanager
     async def opened(

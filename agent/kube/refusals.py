@@ -12,11 +12,13 @@ from typing import Any
 
 from agent.answers import repeatable, seconds
 from agent.errors import RefreshError, Rejected, Unavailable
+from agent.model import Secret
 
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses that a later try may not meet again."""
 WRONG = frozenset({400, 409, 422})
 """Statuses by which the API server says what is wrong with what was asked."""
+UNKNOWN = "the kubeconfig's user"
 EXPIRED = 410
 """The resourceVersion is older than what the API server remembers: list again (KEP-365, API concepts)."""
 
@@ -62,6 +64,8 @@ class Asker:
     """As RBAC knows it; empty where only the API server can say."""
     expired_at: datetime | None = field(default=None)
     """When the asker's own token expired, if it has."""
+    token: Secret | None = None
+    """The asker's own, which no words may repeat."""
 
 
 def refused(status: int, headers: Mapping[str, str], body: bytes) -> RefusedError:
@@ -85,12 +89,12 @@ def from_status(found: Mapping[str, Any], status: int = 0, retry_after: str = ""
 
 def sort(error: RefusedError, question: Question, asker: Asker, *, whose: str, now: datetime) -> RefreshError:
     """The failure to raise, with what a person can do."""
-    words = repeatable(error.text, ())
+    words = repeatable(error.text, [asker.token] if asker.token else ())
     said = f"the API server answered {error.status} to {question}{': ' if words else ''}{words}"
     if error.status == 401:
         return _unknown(asker, f"{whose}: {said}")
     if error.status == 403:
-        subject = asker.subject or _named(error.text) or "the kubeconfig's user"
+        subject = asker.subject or _named(words) or UNKNOWN
         return Rejected(
             f"{whose}: {subject} may not {question}: {words or 'forbidden'}",
             remedy=f"bind {_kind(subject)} to {_role(question)} (docs/rbac.md)",
@@ -114,7 +118,7 @@ def _unknown(asker: Asker, message: str) -> RefreshError:
 
 
 def _missing(error: RefusedError, question: Question, message: str) -> Rejected:
-    kind, name = str(error.details.get("kind") or ""), str(error.details.get("name") or "")
+    kind, name = str(error.details.get("kind") or ""), repeatable(str(error.details.get("name") or ""), ())
     if kind in {"pods", "secrets"}:
         return Rejected(message, remedy=f"what the token is bound to ({kind} {name}) is gone: correct source.boundTo, or remove it")
     if kind == "serviceaccounts":
@@ -137,7 +141,7 @@ def _kind(subject: str) -> str:
     parts = subject.split(":")
     if len(parts) == 4 and parts[:2] == ["system", "serviceaccount"]:
         return f"ServiceAccount {parts[2]}/{parts[3]}"
-    return f"user {subject}"
+    return subject if subject == UNKNOWN else f"user {subject}"
 
 
 def _named(words: str) -> str:

@@ -359,3 +359,27 @@ def test_an_identity_counts_for_the_namespace_and_the_api_server_of_its_service_
 def test_what_is_no_name_of_a_service_account_is_refused_by_the_configuration(account):
     with pytest.raises(msgspec.ValidationError):
         convert({"serviceAccount": account}, KubernetesSettings)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(cut=True),
+        Fault(status=503),
+        Fault(status=307),
+        Fault(status=401),
+        Fault(status=403, body='{"kind": "Status", "message": "you sent canary-7f3a-own-token"}'),
+        Fault(status=201, body="no object"),
+    ],
+    ids=lambda fault: str(fault.status or "cut"),
+)
+async def test_no_failure_has_the_agents_own_token_in_it_or_behind_it(cluster, fault):
+    cluster.own_token("canary-7f3a-own-token")
+    cluster.proxy.always = fault
+    async with cluster.clients() as kube:
+        with pytest.raises((Rejected, Unavailable)) as caught:
+            await source(cluster, kube).fetch(["a"])
+    error = caught.value
+    while error is not None:
+        assert "canary-7f3a" not in f"{error} {error!r} {vars(error)}"
+        error = error.__cause__ or error.__context__
