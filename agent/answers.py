@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from agent.model import Secret
+from agent.plain import plain
 
 QUOTED = 12
 """Characters in a row of a secret that make a text unfit to be shown."""
@@ -34,4 +35,4 @@ def quotes(text: str, secrets: Sequence[Secret]) -> bool:
 
 def repeatable(text: str, secrets: Sequence[Secret]) -> str:
     """The words as one line of at most `LONGEST` characters; empty where they repeat a secret."""
-    return "" if quotes(text, secrets) else "".join(filter(str.isprintable, text))[:LONGEST]
+    return "" if quotes(text, secrets) else plain(text)[:LONGEST]

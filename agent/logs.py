@@ -11,6 +11,7 @@ from structlog.typing import EventDict, WrappedLogger
 
 from agent.errors import frames
 from agent.model import Secret
+from agent.plain import plain
 
 Format = Literal["json", "console"]
 TOKEN = re.compile(r"eyJ[\w-]{5,}\.[\w-]+\.[\w-]*|(?<=://)[^/\s]+(?=@)")
@@ -23,6 +24,7 @@ def set_up(level: str = "info", form: Format = "json") -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         redact,
+        *([still] if form == "console" else []),  # JSON escapes by itself
     ]
     render: Any = structlog.processors.JSONRenderer() if form == "json" else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     structlog.configure(
@@ -47,6 +49,11 @@ def _fallen(error: BaseException | None) -> None:
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Nothing that holds or resembles a token goes out, whoever logged it."""
     return {key: value if key.startswith("_") else _shown(value) for key, value in event.items()}
+
+
+def still(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """No text steers the terminal that it is shown on."""
+    return {key: plain(value) if isinstance(value, str) else value for key, value in event.items()}
 
 
 def _shown(value: Any) -> Any:

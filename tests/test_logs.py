@@ -84,3 +84,13 @@ def test_no_canary_gets_through_whoever_logs_it(said: tuple[str, str]) -> None:
 )
 def test_what_looks_like_a_secret_is_left_out_and_the_rest_stays(value: Any, shown: Any) -> None:
     assert redact(None, "info", {"event": "x", "value": value})["value"] == shown
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_a_logged_text_steers_no_terminal(form: str) -> None:
+    program = "import sys, structlog; from agent.logs import set_up; set_up('info', sys.argv[1])\n"
+    program += "structlog.get_logger().warning('refresh.failed', error='sub is \\x1b[2J\\r\\u202ex')\n"
+    done = subprocess.run([sys.executable, "-c", program, form], capture_output=True, text=True, check=True)
+    assert done.stderr.endswith("\n")
+    assert done.stderr[:-1].isprintable()
+    assert "sub is" in done.stderr

@@ -11,6 +11,7 @@ from typing import Any
 from agent.commands import NO_AGENT, NOT_ALL, OK, UNUSABLE
 from agent.commands.calling import NobodyThere, ask
 from agent.commands.table import render
+from agent.plain import plain
 
 SOCKET = "/run/wi-agent/agent.sock"
 PERIOD = 1.0
@@ -43,7 +44,7 @@ def renew(options: argparse.Namespace) -> int:
     try:
         code, found = ask(socket_path(options), "POST", "/renew", {"all": True} if options.all else {"names": options.names})
         if code != 200:
-            print(f"wi-agent renew: {found['error']}", file=sys.stderr)  # noqa: T201
+            print(plain(f"wi-agent renew: {found['error']}"), file=sys.stderr)  # noqa: T201
             return NOT_ALL
         _, after = ask(socket_path(options), "GET", "/status")
     except NobodyThere as nobody:
@@ -58,7 +59,7 @@ def renew(options: argparse.Namespace) -> int:
     for name, result in found["renewals"].items():
         failure = failures.get(name)
         why = f": {failure['message']} ({failure['remedy']})" if result == "failed" and failure else ""
-        print(f"{name}: {said[result]}{why}")  # noqa: T201
+        print(plain(f"{name}: {said[result]}{why}"))  # noqa: T201
     return OK if all(result == "renewed" for result in found["renewals"].values()) else NOT_ALL
 
 
@@ -98,5 +99,5 @@ def _configured(config: Path) -> str | None:
 
 
 def _nobody(nobody: NobodyThere) -> int:
-    print(f"wi-agent: {nobody}", file=sys.stderr)  # noqa: T201
+    print(plain(f"wi-agent: {nobody}"), file=sys.stderr)  # noqa: T201
     return NO_AGENT

@@ -13,6 +13,7 @@ from agent.commands import NOT_ALL, OK, UNUSABLE
 from agent.config import Config
 from agent.errors import ConfigError, frames
 from agent.logs import set_up
+from agent.plain import lines, plain
 from agent.process import harden
 from agent.reading import load
 
@@ -42,7 +43,7 @@ def once(options: argparse.Namespace) -> int:
     def work(config: Config) -> int:
         undelivered = asyncio.run(deliver(config, os.environ, options.timeout))
         for reason in undelivered:
-            print(f"not delivered: {reason}", file=sys.stderr)  # noqa: T201
+            print(plain(f"not delivered: {reason}"), file=sys.stderr)  # noqa: T201
         return NOT_ALL if undelivered else OK
 
     return _guarded(options, work)
@@ -60,13 +61,13 @@ def _guarded(options: argparse.Namespace, work: Callable[[Config], int]) -> int:
     try:
         return work(load(options.config, os.environ))
     except ConfigError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        print(lines(str(error)), file=sys.stderr)  # noqa: T201
         return UNUSABLE
     except BaseExceptionGroup as group:
         refused = group.subgroup(ConfigError)
         if refused is not None:
             for leaf in _leaves(refused):
-                print(leaf, file=sys.stderr)  # noqa: T201
+                print(lines(str(leaf)), file=sys.stderr)  # noqa: T201
             return UNUSABLE
         for leaf in _leaves(group):
             structlog.get_logger().critical("agent.died", error=type(leaf).__name__, frames=frames(leaf))

@@ -15,6 +15,7 @@ from agent.doctor.report import render
 from agent.doctor.walk import examine
 from agent.errors import ConfigError
 from agent.logs import set_up
+from agent.plain import lines
 from agent.process import harden
 from agent.reading import load
 from agent.spots import base_url
@@ -31,7 +32,7 @@ def doctor(options: argparse.Namespace) -> int:
         config = load(options.config, os.environ)
         identities = [find(config, options.name)] if options.name else list(config.identities)
     except ConfigError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        print(lines(str(error)), file=sys.stderr)  # noqa: T201
         return UNUSABLE
     view = _view(options.socket or os.environ.get("WI_AGENT_SOCKET") or config.control.socket)
     sheets = asyncio.run(examine(config, identities, environ=os.environ, view=view, base=_base(config), clock=WallClock()))

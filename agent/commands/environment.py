@@ -14,6 +14,7 @@ from agent.config import Config, Identity
 from agent.dialects import DIALECTS
 from agent.errors import ConfigError
 from agent.model import Paths
+from agent.plain import lines
 from agent.reading import load
 from agent.spots import spot
 from agent.variables import Variable, Variables
@@ -28,7 +29,7 @@ def env(options: argparse.Namespace) -> int:
         variables = _from_endpoint(config, identity) if via == "endpoint" else _from_files(identity)
         text = FORMATS[options.format](variables)
     except ConfigError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        print(lines(str(error)), file=sys.stderr)  # noqa: T201
         return UNUSABLE
     print(text)  # noqa: T201
     return OK

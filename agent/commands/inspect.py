@@ -7,6 +7,7 @@ import sys
 
 from agent.commands import OK, UNUSABLE
 from agent.errors import ConfigError
+from agent.plain import lines, plain
 from agent.reading import check as examine
 from agent.reading import render
 
@@ -16,12 +17,12 @@ def check(options: argparse.Namespace) -> int:
     try:
         verdict = examine(options.config, os.environ)
     except ConfigError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        print(lines(str(error)), file=sys.stderr)  # noqa: T201
         return UNUSABLE
     for warning in verdict.warnings:
-        print(f"warning: {render(options.config, warning)}", file=sys.stderr)  # noqa: T201
+        print(plain(f"warning: {render(options.config, warning)}"), file=sys.stderr)  # noqa: T201
     for fault in verdict.faults:
-        print(render(options.config, fault), file=sys.stderr)  # noqa: T201
+        print(plain(render(options.config, fault)), file=sys.stderr)  # noqa: T201
     if verdict.config is None:
         return UNUSABLE
     print(f"{options.config}: good, {len(verdict.config.identities)} identities")  # noqa: T201

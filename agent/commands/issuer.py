@@ -8,6 +8,7 @@ import sys
 from agent.clock import WallClock
 from agent.commands import OK, UNUSABLE
 from agent.errors import ConfigError, RefreshError
+from agent.plain import lines
 from agent.reading import load
 
 
@@ -21,7 +22,7 @@ def export(options: argparse.Namespace) -> int:
             raise ConfigError(f"{options.config} has no issuer", remedy="add an `issuer:` block")  # noqa: TRY301
         exported = asyncio.run(write(config.issuer, options.directory, WallClock()))
     except (ConfigError, RefreshError, OSError) as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        print(lines(str(error)), file=sys.stderr)  # noqa: T201
         return UNUSABLE
     for file in exported.files:
         print(file)  # noqa: T201

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from agent.plain import plain
+
 COLOURS = {"fresh": "32", "stale": "33", "expired": "31", "missing": "31"}
 HEADER = ("IDENTITY", "STATE", "AGE", "EXPIRES IN", "NEXT REFRESH", "SINKS", "SERVED")
 
@@ -10,7 +12,7 @@ HEADER = ("IDENTITY", "STATE", "AGE", "EXPIRES IN", "NEXT REFRESH", "SINKS", "SE
 def render(found: dict[str, Any], *, colour: bool = False) -> str:
     """The whole picture: a table, then what is wrong and what to do about it."""
     now = _moment(found["now"])
-    rows = [HEADER, *(_row(identity, now) for identity in found["identities"])]
+    rows = [HEADER, *(tuple(map(plain, _row(identity, now))) for identity in found["identities"])]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
     lines = []
     for row in rows:
@@ -19,7 +21,7 @@ def render(found: dict[str, Any], *, colour: bool = False) -> str:
             cells[1] = f"\x1b[{COLOURS[row[1]]}m{cells[1]}\x1b[0m"
         lines.append("  ".join(cells).rstrip())
     for identity in found["identities"]:
-        lines += _remarks(identity)
+        lines += map(plain, _remarks(identity))
     if not found["identities"]:
         lines.append("no identities are configured")
     return "\n".join(lines)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from agent.plain import plain
+
 LINK, VERDICT = 9, 8
 """Widths of the first two columns."""
 
@@ -53,9 +55,9 @@ def render(sheets: Sequence[Sheet]) -> str:
     for sheet in sheets:
         lines = [sheet.identity]
         for finding in sheet.findings:
-            lines.append(f"  {finding.link:<{LINK}}{finding.verdict.value:<{VERDICT}} {_plain(finding.text)}")
+            lines.append(f"  {finding.link:<{LINK}}{finding.verdict.value:<{VERDICT}} {plain(finding.text)}")
             if finding.remedy:
-                lines.append(f"  {'':<{LINK}}→ {_plain(finding.remedy)}")
+                lines.append(f"  {'':<{LINK}}→ {plain(finding.remedy)}")
         if sheet.trust:
             lines += [
                 "",
@@ -64,8 +66,3 @@ def render(sheets: Sequence[Sheet]) -> str:
             ]  # not indented: it is there to be pasted
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) or "no identities are configured"
-
-
-def _plain(text: str) -> str:
-    """One line without anything that could steer a terminal: some of it comes from a token or a server."""
-    return "".join(filter(str.isprintable, text))

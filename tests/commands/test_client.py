@@ -1,10 +1,17 @@
 """Client commands start in a blink: they load neither a server nor any SDK."""
 
+import json
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import UnixStreamServer
+from typing import Any
 
 import pytest
+
+from agent.cli import main
 
 HEAVY = (
     "aiohttp",
@@ -41,3 +48,34 @@ def test_client_commands_load_neither_a_server_nor_any_sdk(tmp_path: Path, argum
 def test_the_list_of_what_is_heavy_would_notice(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, ",".join(HEAVY), "schema"], capture_output=True, text=True, check=False)
     assert "msgspec" in done.stdout.splitlines()[-1]
+
+
+class Agent(BaseHTTPRequestHandler):
+    """Says what an agent might that repeats a token's words."""
+
+    def do_POST(self) -> None:
+        self.reply({"renewals": {"one\x1b[2J": "failed"}})
+
+    def do_GET(self) -> None:
+        failure = {"message": "sub is \x1b]0;owned\x07", "remedy": "type \r\n\u202ethis"}
+        self.reply({"identities": [{"name": "one\x1b[2J", "failure": failure}]})
+
+    def reply(self, body: dict[str, Any]) -> None:
+        text = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Silent."""
+
+
+def test_what_a_renewal_failed_of_is_said_and_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "a.sock")
+    with UnixStreamServer(path, lambda request, _client, server: Agent(request, ("", 0), server)) as server:
+        thread = threading.Thread(target=lambda: [server.handle_request() for _ in range(2)])
+        thread.start()
+        assert main(["renew", "one", "--socket", path]) == 3
+        thread.join()
+    assert capsys.readouterr().out == "one[2J: failed: sub is ]0;owned (type this)\n"

@@ -28,6 +28,24 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
+UNDELIVERED = """
+import sys
+import agent.app
+from agent.cli import main
+async def once(*arguments):
+    return [sys.argv[1]]
+agent.app.once = once
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_what_was_not_delivered_is_said_and_steers_no_terminal(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("identities: []\n")
+    command = [sys.executable, "-c", UNDELIVERED, "one: sub is \x1b[2J\rnot", "once", "-c", str(tmp_path / "config.yaml")]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"not delivered: one: sub is [2Jnot\n")
+
+
 def run(tmp_path: Path, error: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "config.yaml").write_text("identities: []\n")
     command = [sys.executable, "-c", PROGRAM, error, *arguments, "-c", str(tmp_path / "config.yaml")]

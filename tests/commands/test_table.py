@@ -55,6 +55,16 @@ def test_each_identity_is_a_row_and_what_is_wrong_stands_below_with_what_to_do()
     ]
 
 
+def test_nothing_of_what_a_token_or_a_server_wrote_reaches_the_terminal_as_a_command() -> None:
+    wild = "\x1b]0;owned\x07\r\n\x9b2J\u202eevil"
+    failure = {"result": "rejected", "message": wild, "remedy": wild, "at": "2026-01-01T00:00:00.5Z", "count": 1}
+    sink = {"name": wild, "state": wild, "failure": failure}
+    one = identity(f"one{wild}", state=f"fresh{wild}", failure=failure, note=wild, served=[wild], sinks=[sink])
+    shown = render({"now": NOW, "identities": [one]}).splitlines()
+    assert all(line.isprintable() for line in shown)
+    assert "  → ]0;owned2Jevil" in shown
+
+
 def test_the_credential_counts_where_it_goes_first_and_what_is_over_says_so() -> None:
     credential = {"expiresAt": "2025-12-31T23:00:00.000000Z", "ageSeconds": 7200.0, "expiresInSeconds": -3600.0}
     row = render({"now": NOW, "identities": [identity("one", credential=credential)]}).splitlines()[1]
