@@ -31,6 +31,7 @@ ROOT = "/computeMetadata/v1/"
 ACCOUNTS = "instance/service-accounts/"
 SCOPE = re.compile(r"[!#-\[\]-~]{1,256}", re.ASCII)  # RFC 6749, section 3.3
 AUDIENCE = re.compile(r"[!-~]{1,512}", re.ASCII)
+EVERYTHING = "https://www.googleapis.com/auth/cloud-platform"
 MOST_SCOPES = 32
 ID = "id:"
 """Before the audience, in a variant that is a Google-signed ID token."""
@@ -93,13 +94,18 @@ class Gce:
         return Answer(301, b"", {**HTML, "Location": f"http://{visit.request.headers['Host']}{visit.path}/{''.join(query)}"})
 
     def _token(self, visit: Visit, profile: Profile) -> Answer | Want:
-        """For the scopes that are asked for, whatever their order; none, or the configured ones, is what is kept fresh anyway."""
+        """For the scopes that are asked for, whatever their order.
+
+        None, or the configured ones, is what is kept fresh anyway; and so is `cloud-platform` alone where that is among
+        those, for it is what SDKs ask for unless told otherwise, and what is more beside it opens nothing more.
+        """
         texts = ",".join(visit.request.query.getall("scopes", []))
         scopes = sorted({scope for scope in re.split(r"[, ]", texts) if scope})
         if len(scopes) > MOST_SCOPES or not all(SCOPE.fullmatch(scope) for scope in scopes):
             return self.refuse(400, "these are no scopes")
         configured = sorted(profile.facts.get("scopes", "").split())
-        return Want(_access_token, variant="" if scopes == configured else " ".join(scopes), shape="token")
+        usual = scopes in ([], configured) or (scopes == [EVERYTHING] and EVERYTHING in configured)
+        return Want(_access_token, variant="" if usual else " ".join(scopes), shape="token")
 
     def _identity(self, visit: Visit, profile: Profile) -> Answer | Want:
         """A Google-signed ID token of the service account: never one that was signed elsewhere, for anybody's audience."""

@@ -218,6 +218,7 @@ async def test_what_is_not_known_is_not_made_up(one: Endpoint) -> None:
     [
         "",
         "?scopes=",
+        f"?scopes={CLOUD_PLATFORM}",
         f"?scopes={CLOUD_PLATFORM},{EMAIL}",
         f"?scopes={EMAIL}%2C{CLOUD_PLATFORM}",
         f"?scopes={EMAIL}&scopes={CLOUD_PLATFORM}",
