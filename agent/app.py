@@ -127,9 +127,9 @@ async def _listen(stack: AsyncExitStack, config: Config, parts: Parts, clock: Cl
     control = ControlEndpoint(parts.store, clock)
     await stack.enter_async_context(listening(control.answer, [Address("", 0, config.control.socket)], "control"))
     if config.issuer and keyring:
-        from agent.serving.discovery import application  # noqa: PLC0415
+        from agent.serving.discovery import answering  # noqa: PLC0415
 
-        await stack.enter_async_context(listening(application(config.issuer.url.text, keyring), config.issuer.listen, "issuer"))
+        await stack.enter_async_context(listening(answering(config.issuer.url.text, keyring), config.issuer.listen, "issuer"))
     if any(identity.serve.dialects for identity in config.identities):
         from agent.serving.metadata import MetadataEndpoint  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What the process does to itself before anything else: nobody may read its memory, and it leaves no core file."""
+"""What the process does to itself before anything else: nobody may read its memory, it leaves no core file, and files do not run out."""
 
 import ctypes
 import resource
@@ -7,9 +7,17 @@ PR_SET_DUMPABLE = 4
 """prctl(2): with 0 there is no core dump, and no other process of the same user may attach."""
 
 
+FILES = 65536
+"""Files that may be open at a time. Many a system gives 1024, and allows more. Each connection is one too."""
+
+
 def harden() -> None:
     """Does it, as far as this system lets it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    given, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if allowed == resource.RLIM_INFINITY else min(FILES, allowed)
+    if given != resource.RLIM_INFINITY and given < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, allowed))
     try:
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     except (OSError, AttributeError):

@@ -7,7 +7,7 @@ OpenID Connect Discovery 1.0, sections 3 and 4, of which token verifiers need no
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -63,7 +63,7 @@ def documents(url: str, keyring: Keyring) -> Mapping[str, Callable[[], dict[str,
     return {JWKS: keyring.public_keys, CONFIGURATION: configuration}
 
 
-def application(url: str, keyring: Keyring) -> web.Application:
+def answering(url: str, keyring: Keyring) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
     """Answers GET and HEAD for the two documents, below the path of the issuer's URL and at the root.
 
     Both, because a proxy in front may strip the path or keep it.
@@ -72,7 +72,7 @@ def application(url: str, keyring: Keyring) -> web.Application:
     at_root = documents(url, keyring)
     known = {**at_root, **{prefix + path: document for path, document in at_root.items()}}
 
-    async def answer(request: web.Request) -> web.Response:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
         document = known.get(request.rel_url.raw_path)
         if document is None:
             return _answer(404, {"code": 404, "message": "not found"})
@@ -82,9 +82,7 @@ def application(url: str, keyring: Keyring) -> web.Application:
             return _answer(503, {"code": 503, "message": "no key yet"}, **{"Retry-After": "1", "Cache-Control": "no-store"})
         return _answer(200, document(), **{"Cache-Control": f"public, max-age={keyring.max_age}"})
 
-    served = web.Application()
-    served.router.add_route("*", "/{path:.*}", answer)
-    return served
+    return answer
 
 
 async def export(block: IssuerBlock, directory: Path, clock: Clock) -> Exported:

@@ -11,7 +11,7 @@ from typing import Any
 
 import jwt
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import RawTestServer, TestClient
 
 from agent.config import IssuerBlock
 from agent.errors import ConfigError
@@ -33,7 +33,7 @@ async def served(tmp_path: Path, url: str = "https://issuer.example", **lengths:
     clock = FakeClock()
     chosen = {"every": 30 * DAY, "publish_before": DAY, "longest_lifetime": 2 * DAY, **lengths}
     async with Keyring(tmp_path / "state", "ES256", **chosen, clock=clock) as keyring:
-        async with TestClient(TestServer(discovery.application(url, keyring))) as client:
+        async with TestClient(RawTestServer(discovery.answering(url, keyring))) as client:
             yield client, keyring, clock
 
 
@@ -122,7 +122,7 @@ async def test_a_cached_copy_is_gone_before_a_key_signs_that_it_lacks(tmp_path: 
 
 async def test_without_a_key_the_answer_is_to_come_back_and_is_not_cached(tmp_path: Path) -> None:
     closed = Keyring(tmp_path / "state", "ES256", 30 * DAY, DAY, DAY, FakeClock())
-    async with TestClient(TestServer(discovery.application("https://issuer.example", closed))) as client:
+    async with TestClient(RawTestServer(discovery.answering("https://issuer.example", closed))) as client:
         answer = await client.get("/jwks")
         assert (answer.status, answer.headers["Retry-After"], answer.headers["Cache-Control"]) == (503, "1", "no-store")
 

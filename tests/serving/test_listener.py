@@ -118,3 +118,49 @@ async def test_connections_beyond_the_cap_are_turned_away_and_the_open_ones_serv
         for _, writer in (two, three):
             writer.close()
             await asyncio.wait({asyncio.ensure_future(writer.wait_closed())})
+
+
+async def test_a_listener_leaves_files_to_be_opened_by_others(monkeypatch):
+    monkeypatch.setattr(listener.resource, "getrlimit", lambda _: (2 * listener.SHARE, 4096))
+    async with listening(hello, [Address("127.0.0.1", 0)], "issuer") as bound:
+        opened = [await asyncio.open_connection("127.0.0.1", bound[0].port) for _ in range(3)]
+        assert await asyncio.wait_for(opened[2][0].read(), 1) == b"", "the third was turned away"
+        for _, writer in opened:
+            writer.close()
+            await writer.wait_closed()
+
+
+HEADERS = b"".join(b"X%d: %s\r\n" % (number, b"a" * 8000) for number in range(100))
+
+
+async def test_no_connection_makes_the_agent_remember_more_than_it_needs_to_hear():
+    async with listening(hello, [Address("127.0.0.1", 0)], "admin") as bound:
+        reader, writer = await asyncio.open_connection("127.0.0.1", bound[0].port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        for _ in range(5):  # never ends
+            writer.write(HEADERS[:8000] + b"\r\n")
+            await asyncio.sleep(0.02)
+        assert (await asyncio.wait_for(reader.read(), 1)).startswith(b"HTTP/1.1 413 Content Too Large\r\n")
+        writer.close()
+        await writer.wait_closed()
+        assert await get(bound[0]) == "hello"
+
+
+async def test_one_connection_may_ask_for_ever_little_by_little():
+    async with listening(hello, [Address("127.0.0.1", 0)], "admin") as bound:
+        reader, writer = await asyncio.open_connection("127.0.0.1", bound[0].port)
+        for _ in range(10):
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n" + HEADERS[:8000] + b"\r\n\r\n")
+            assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200 OK")
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_the_control_socket_hears_out_who_names_many():
+    async def measure(request):
+        return web.Response(text=str(len(await request.read())))
+
+    async with listening(measure, [Address("", 0, "a.sock")], "control") as bound:
+        async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(bound[0].path)) as session:
+            async with session.post("http://agent/", data=b"a" * 500_000) as response:
+                assert await response.text() == "500000"
