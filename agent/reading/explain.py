@@ -110,7 +110,7 @@ def _branch(validator: Any, branches: object, value: object, schema: Any) -> Ite
 
 
 def _any(validator: Any, branches: list[Any], value: object, schema: Any) -> Iterator["ValidationError"]:
-    """`anyOf`: one branch besides null, or several plain types."""
+    """`anyOf`: one branch besides null, or several of different types: the one of the value's type, and no other."""
     del schema
     if {"type": "null"} in branches and value is None:
         return
@@ -118,7 +118,9 @@ def _any(validator: Any, branches: list[Any], value: object, schema: Any) -> Ite
     if len(branches) == 1:
         yield from validator.descend(value, branches[0])
     else:
-        yield from validator.descend(value, {"type": [branch["type"] for branch in branches]})
+        shapes = {branch.get("type") or ("object" if "$ref" in branch else "string"): branch for branch in branches}
+        shape = next((branch for kind, branch in shapes.items() if validator.is_type(value, kind)), {"type": list(shapes)})
+        yield from validator.descend(value, shape)
 
 
 def _type(validator: Any, types: str | list[str], value: object, schema: Any) -> Iterator["ValidationError"]:
