@@ -34,6 +34,8 @@ log = structlog.get_logger()
 
 PATIENCE = 9.0
 """Seconds that a disk may take for one operation; a little less than couriers have, whose message would say less."""
+PARTING = 1.0
+"""Seconds that a withdrawal waits for an operation that is under way: as a rule it has milliseconds to go."""
 NAME_LENGTH = 255
 """Bytes of a file name, at most: NAME_MAX of Linux."""
 
@@ -77,6 +79,9 @@ class FilesSink:
         self._turn = asyncio.Lock()
         self._guard = threading.Lock()
         self._busy_since: datetime | None = None
+        self._idle = threading.Event()
+        """Set while no thread is on its way to the disk."""
+        self._idle.set()
         self._closing = False
         self._condemned = False
 
@@ -112,7 +117,9 @@ class FilesSink:
 
     async def withdraw(self) -> None:
         with self._guard:
-            self._condemned = self._busy_since is not None
+            self._condemned = condemned = self._busy_since is not None
+        if condemned and await in_thread(f"await {self._identity}", lambda: self._idle.wait(PARTING)):
+            return  # who was there did it
         await self._run("withdraw", self._volume.withdraw)
 
     async def close(self) -> None:
@@ -150,6 +157,7 @@ class FilesSink:
                 if self._busy_since is not None:
                     raise self._unanswered(attempt)
                 self._busy_since, self._closing = self._clock.now(), False
+                self._idle.clear()
 
             def work() -> T:
                 try:
@@ -177,6 +185,7 @@ class FilesSink:
                     self._busy_since = None
                     if self._closing:
                         self._volume.close()
+                    self._idle.set()
                     return
                 self._condemned = False
             try:  # not under the guard, which the loop takes

@@ -238,6 +238,31 @@ async def test_settings_that_the_operator_changes_take_over_without_a_gap(scene)
         await scene.until("", within=1)
 
 
+@pytest.mark.parametrize("how", ["annotated", "created anew", "deleted", "the same"])
+async def test_what_changes_while_the_operator_changes_settings_is_not_kept_for_being_the_operators(scene, how):
+    await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
+    async with scene.running():
+        await scene.until("one")
+        await scene.cluster.proxy.down()
+        await scene.fleet.apply(scene.config(provider={"duration": "30m"}))
+        if how == "annotated":
+            await scene.cluster.annotate("app", {ANNOTATION: ROLE + "two"})
+        elif how != "the same":
+            await scene.cluster.delete("ServiceAccount", "app")
+        if how == "created anew":
+            await scene.cluster.account("app", annotations={ANNOTATION: ROLE + "one"})
+        assert (scene.served, scene.written) == ("session-of-one", "one")
+        scene.cluster.proxy.always = Fault(status=503, match="/token")
+        await scene.cluster.proxy.up()
+        if how == "the same":
+            async with asyncio.timeout(10):
+                while scene.fleet.running("app") is None:
+                    await asyncio.sleep(0.01)
+            assert (scene.served, scene.written) == ("session-of-one", "one")
+        else:
+            await scene.until("", within=10)
+
+
 @pytest.mark.parametrize(
     "hostile",
     [

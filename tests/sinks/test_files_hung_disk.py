@@ -117,6 +117,20 @@ async def test_what_is_withdrawn_while_the_disk_hangs_goes_as_soon_as_it_answers
     assert not directory.exists()
 
 
+async def test_what_is_under_way_for_a_moment_is_waited_for_and_the_place_is_free_for_the_next(
+    bench: Bench, directory: Path, disk: Disk
+) -> None:
+    sink = bench.sink(directory)
+    disk.hang()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await sink.write(make_grant(1))
+    asyncio.get_running_loop().call_later(0.05, disk.answer)
+    await sink.withdraw()
+    assert not directory.exists()
+    await bench.sink(directory, identity="next").write(make_grant(1, identity="next"))
+
+
 async def test_calls_at_the_same_time_take_turns(bench: Bench, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.disk.tenure.memory_backed", lambda _path: False)
     sink = bench.sink(directory)
