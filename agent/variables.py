@@ -50,6 +50,13 @@ class Spot:
         """Of `root`: host and port."""
         return self.root.removeprefix("http://")
 
+    @property
+    def direct(self) -> Mapping[str, str]:
+        """To be added to what a proxy must not be asked for."""
+        host = (self.root or self.base).removeprefix("http://").rpartition(":")[0].strip("[]")
+        more = "" if host in {"127.0.0.1", "localhost"} else f",{host}"
+        return {name: f"{near}{more}" for name, near in LOOPBACK.items()}
+
 
 LOOPBACK = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
 """SDKs send even loopback requests through HTTP_PROXY unless told not to."""

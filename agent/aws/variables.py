@@ -5,7 +5,7 @@ set clears what would win over it. https://docs.aws.amazon.com/sdkref/latest/gui
 """
 
 from agent.model import Paths
-from agent.variables import LOOPBACK, Spot, Variable, Variables
+from agent.variables import Spot, Variable, Variables
 
 STATIC = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_PROFILE")
 WEB_IDENTITY = ("AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE")
@@ -52,7 +52,7 @@ def _imds(spot: Spot, identity: str, region: str) -> Variables:
             **_region(region),
         },
         unset=(*STATIC, *WEB_IDENTITY, *CONTAINER, "AWS_EC2_METADATA_DISABLED", "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE"),
-        additions=LOOPBACK,
+        additions=spot.direct,
     )
 
 
@@ -71,7 +71,7 @@ def _container(spot: Spot, identity: str, region: str) -> Variables:
             **_region(region),
         },
         unset=(*STATIC, *WEB_IDENTITY, *(name for name in CONTAINER if name not in presented and not name.endswith("FULL_URI"))),
-        additions=LOOPBACK,
+        additions=spot.direct,
     )
 
 

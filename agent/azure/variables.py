@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from agent.azure.authority import Authority
 from agent.model import Paths
-from agent.variables import LOOPBACK, Presented, Spot, Variables
+from agent.variables import Presented, Spot, Variables
 
 STATIC = (
     "AZURE_CLIENT_SECRET",
@@ -50,13 +50,13 @@ def workload_identity(paths: Paths, *, tenant: str, client: str, authority: Auth
 def served(spot: Spot, identity: str) -> Variables:
     """The SDK asks the endpoint, as a managed identity."""
     if spot.dialect == "azure-imds":
-        return Variables(values={POD_IDENTITY: spot.root}, unset=(*STATIC, *CHOICE, *WORKLOAD, *MANAGED), additions=LOOPBACK)
+        return Variables(values={POD_IDENTITY: spot.root}, unset=(*STATIC, *CHOICE, *WORKLOAD, *MANAGED), additions=spot.direct)
     values: dict[str, str | Presented] = {
         "IDENTITY_ENDPOINT": f"{spot.base}/azure/{identity}/token",
         "IDENTITY_HEADER": Presented(authorization=spot.authorization),
     }
     unset = (*STATIC, *CHOICE, *WORKLOAD, *(name for name in MANAGED if name not in values), POD_IDENTITY)
-    return Variables(values=values, unset=unset, additions=LOOPBACK)
+    return Variables(values=values, unset=unset, additions=spot.direct)
 
 
 def dotenv(values: Mapping[str, str]) -> str:

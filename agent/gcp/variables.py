@@ -5,7 +5,7 @@ for them; gcloud has its own. https://cloud.google.com/docs/authentication/appli
 """
 
 from agent.model import Paths
-from agent.variables import LOOPBACK, Spot, Variables
+from agent.variables import Spot, Variables
 
 UNIVERSE = "googleapis.com"
 GCLOUD = ("CLOUDSDK_AUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT", "CLOUDSDK_CORE_ACCOUNT")
@@ -50,4 +50,4 @@ def from_endpoint(spot: Spot) -> Variables:
         values |= {"GOOGLE_CLOUD_PROJECT": project, "CLOUDSDK_CORE_PROJECT": project}
     if universe != UNIVERSE:
         values |= {"GOOGLE_CLOUD_UNIVERSE_DOMAIN": universe, "CLOUDSDK_CORE_UNIVERSE_DOMAIN": universe}
-    return Variables(values=values, unset=(*GCLOUD, *FILES, "NO_GCE_CHECK", "GCE_METADATA_MTLS_MODE"), additions=LOOPBACK)
+    return Variables(values=values, unset=(*GCLOUD, *FILES, "NO_GCE_CHECK", "GCE_METADATA_MTLS_MODE"), additions=spot.direct)

@@ -54,3 +54,4 @@ def test_a_metadata_server_clears_what_would_win_or_turn_it_off(told: Told) -> N
 def test_an_address_of_ipv6_is_written_in_brackets(told: Told) -> None:
     found = by_shell(told(listen=["[::1]:9481"], provider=GCP, serve={"dialects": ["gce"], "port": 9490}))
     assert found["GCE_METADATA_HOST"] == "[::1]:9490"
+    assert found["NO_PROXY"] == "127.0.0.1,localhost,::1"
