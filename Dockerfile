@@ -12,13 +12,14 @@ RUN /opt/agent/bin/pip install --no-deps --no-build-isolation . \
 # None of them is needed to run. The agent brings the one part of botocore's data it uses: agent/data.
  && /opt/agent/bin/pip uninstall --yes setuptools wheel pip \
  && rm -rf /opt/agent/lib/python3.13/site-packages/botocore/data \
-# Compiled here, because at run time the root is read-only; by hash, so that no time of day is in the image.
+# Compiled here, because at run time the root is read-only; by hash, so that no time of day is in the image. Without docstrings:
+# 3 MiB of memory less with AWS, 14 less with the kubernetes source. Nothing here is decided by an assert.
  && find /opt/agent -name __pycache__ -prune -exec rm -rf {} + \
- && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/agent/lib
+ && python -OO -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/agent/lib
 
 FROM python:3.13-slim
 COPY --from=build /opt/agent /opt/agent
-ENV PATH=/opt/agent/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ENV PATH=/opt/agent/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONOPTIMIZE=2 PYTHONUNBUFFERED=1
 # A number, so that runAsNonRoot can be verified. The same everywhere by custom: "nonroot".
 USER 65532:65532
 WORKDIR /

@@ -25,7 +25,7 @@ def check(options: argparse.Namespace) -> int:
         print(plain(render(options.config, fault)), file=sys.stderr)  # noqa: T201
     if verdict.config is None:
         return UNUSABLE
-    print(f"{options.config}: good, {len(verdict.config.identities)} identities")  # noqa: T201
+    print(f"{options.config}: good, {_counted(len(verdict.config.identities))}")  # noqa: T201
     return OK
 
 
@@ -35,3 +35,7 @@ def schema(_options: argparse.Namespace) -> int:
 
     print(json.dumps(describe(), indent=2))  # noqa: T201
     return OK
+
+
+def _counted(identities: int) -> str:
+    return "1 identity" if identities == 1 else f"{identities} identities"
