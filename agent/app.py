@@ -18,6 +18,7 @@ from agent.aws.clients import AwsClients
 from agent.clock import Clock, WallClock
 from agent.config import Config, own_ports
 from agent.fleet import Fleet
+from agent.herald import Herald
 from agent.kube.clients import KubeClients
 from agent.model import Key
 from agent.reload import Reloader
@@ -65,6 +66,8 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
             await _listen(stack, config, parts, clock, reloader)
             group.create_task(fleet.welcome(), name="welcome variants")
             group.create_task(reloader.run(), name="reload")
+            herald = Herald(parts.store, parts.toolbox, lambda: fleet.identities, fleet.uid)
+            group.create_task(herald.run(), name="tell of failures")
             if parts.toolbox.issuer:
                 group.create_task(parts.toolbox.issuer.keyring.run(), name="rotate issuer keys")
             asyncio.get_running_loop().call_later(STARTED, _collect)

@@ -85,6 +85,15 @@ class Fleet:
                 before = halted.get(name)
                 await self.take_up(identity, before.leaving if before else [])
 
+    @property
+    def identities(self) -> Mapping[str, Identity]:
+        """As configured, whether they run or not."""
+        return self._configured
+
+    def uid(self, name: str) -> str:
+        """Of the ServiceAccount that says who it is, as seen last; empty where none does, or it is not there."""
+        return self._following.uid(name)
+
     async def welcome(self) -> None:
         """Gives run-time variants a keeper; for ever."""
         while True:

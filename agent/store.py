@@ -173,6 +173,11 @@ class Store:
         """Returns at the next change of anything."""
         await self._news.wait()
 
+    @property
+    def news(self) -> asyncio.Event:
+        """Set at the next change of anything; another one after that."""
+        return self._news
+
     # how it stands
 
     def state(self, name: str, now: datetime) -> State:

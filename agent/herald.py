@@ -1,0 +1,172 @@
+"""Tells of failing identities where their owners look: an event on the ServiceAccount when one fails, and when it works again.
+
+One for each such change, and no two of a kind in five minutes: what came and went in between is in the next one's count.
+https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from secrets import token_hex
+from typing import Any
+
+import structlog
+
+from agent.config import Identity
+from agent.errors import RefreshError
+from agent.kube.refusals import Question, RefusedError
+from agent.model import Key
+from agent.record import Failure, Record
+from agent.sources.kubernetes import KubernetesSettings
+from agent.store import Store
+from agent.toolbox import Toolbox
+
+log = structlog.get_logger()
+
+COMPONENT = "workload-identity-agent"
+QUIET = 300.0
+"""Seconds between two events of one kind about one identity."""
+GATHERING = 1.0
+"""Seconds after a change before it is told: what is over by then was none."""
+LATER = 30.0
+"""Seconds until events are tried again that the API server could not take."""
+FOR_LONG = 3600.0
+"""Seconds; whatever changes ends the wait."""
+IN_A_ROW = 3
+"""Failures that may pass by themselves before somebody is told of them."""
+LONGEST = 1024
+"""Characters of an event's message, for the API server takes no longer ones in all of its versions."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What has been said of one identity."""
+
+    failing: bool = False
+    """As it was seen last."""
+    said: bool = False
+    """What the last event said."""
+    at: dict[bool, datetime] = field(default_factory=dict)
+    changes: Counter[bool] = field(default_factory=Counter)
+    """Into each state, since it was said."""
+    failure: Failure | None = None
+    """The last one."""
+
+
+class Herald:
+    """One for the process. Nothing is written for identities that have nothing to do with Kubernetes."""
+
+    def __init__(self, store: Store, toolbox: Toolbox, identities: Callable[[], Mapping[str, Identity]], uid: Callable[[str], str]) -> None:
+        """`uid`: of an identity's ServiceAccount, empty where it is not known."""
+        self._store = store
+        self._toolbox = toolbox
+        self._identities = identities
+        self._uid = uid
+        self._told: dict[str, Told] = {}
+        self._barred: set[tuple[str, str]] = set()
+        """Kubeconfig and namespace of those where no event may be created."""
+
+    async def run(self) -> None:
+        """For ever."""
+        clock = self._toolbox.clock
+        while True:
+            news = list(self._news(clock.now()))
+            if news:
+                unsaid = [name for name in news if not await self._say(name)]
+                if unsaid:
+                    await clock.sleep(LATER)
+                continue
+            held_back = any(told.failing != told.said for told in self._told.values())
+            if await clock.wait(self._store.news, LATER if held_back else FOR_LONG):
+                await clock.sleep(GATHERING)
+
+    def _news(self, now: datetime) -> Iterator[str]:
+        """Those of whom something is to be told now."""
+        identities = self._identities()
+        for name in [name for name in self._told if name not in identities]:
+            del self._told[name]
+        for name, identity in identities.items():
+            record = self._store.record(Key(name))
+            if not isinstance(identity.source, KubernetesSettings) or record is None:
+                continue
+            told = self._told.setdefault(name, Told())
+            failing = _failing(record, told)
+            if failing != told.failing:
+                told.failing = failing
+                told.changes[failing] += 1
+            before = told.at.get(failing)
+            if told.failing != told.said and (before is None or (now - before).total_seconds() >= QUIET):
+                yield name
+
+    async def _say(self, name: str) -> bool:
+        """Whether that is done with: said, or of no use to say."""
+        identity, told = self._identities().get(name), self._told.get(name)
+        if identity is None or told is None or not isinstance(identity.source, KubernetesSettings) or self._toolbox.kube is None:
+            return True
+        now, failing = self._toolbox.clock.now(), told.failing
+        about = self._about(name, identity.source)
+        namespace, kubeconfig = about["namespace"], identity.source.kubeconfig or ""
+        if (kubeconfig, namespace) not in self._barred:
+            try:
+                await self._toolbox.kube.client(identity.source.kubeconfig).send(
+                    "POST", f"/api/v1/namespaces/{namespace}/events", body=self._event(name, told, about, now)
+                )
+            except RefusedError as error:
+                if error.status in {401, 429} or error.status >= 500:
+                    return False
+                if error.status == 403:
+                    self._barred.add((kubeconfig, namespace))
+                question = Question(verb="create", resource="events", namespace=namespace)
+                log.info("events.not_written", namespace=namespace, reason=f"the API server answered {error.status} to {question}")
+            except RefreshError:
+                return False
+        told.said, told.at[failing] = failing, now
+        told.changes[failing] = 0
+        return True
+
+    def _about(self, name: str, source: KubernetesSettings) -> dict[str, str]:
+        """The ServiceAccount; the agent's own pod where that is known not to be there."""
+        account, uid = source.service_account, self._uid(name)
+        identity = self._identities()[name]
+        pod = self._toolbox.kube.pod if self._toolbox.kube else None
+        if getattr(identity.provider, "from_service_account", False) and not uid and pod:
+            return {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+        found = {"apiVersion": "v1", "kind": "ServiceAccount", "namespace": account.namespace, "name": account.name}
+        return found | ({"uid": uid} if uid else {})
+
+    def _event(self, name: str, told: Told, about: Mapping[str, str], now: datetime) -> dict[str, Any]:
+        pod = self._toolbox.kube.pod if self._toolbox.kube else None
+        moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        failure = told.failure
+        if told.failing and failure:
+            text = f"{failure.message} ({failure.remedy})" if failure.remedy else failure.message
+        else:
+            text = f"{name}: works again"
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{about['name'][:200].rstrip('.-')}.{token_hex(8)}", "namespace": about["namespace"]},
+            "involvedObject": dict(about),
+            "type": "Warning" if told.failing else "Normal",
+            "reason": "IdentityFailed" if told.failing else "IdentityRecovered",
+            "message": text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…",
+            "count": max(1, told.changes[told.failing]),
+            "firstTimestamp": moment,
+            "lastTimestamp": moment,
+            "source": {"component": COMPONENT, **({"host": pod.name} if pod else {})},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": pod.name if pod else "",
+        }
+
+
+def _failing(record: Record, told: Told) -> bool:
+    """Whether somebody should know; what may pass by itself changes nothing until it has not, a few times."""
+    failures = [record.failure, *(landing.failure for landing in record.landings.values())]
+    found = [failure for failure in failures if failure]
+    grave = [failure for failure in found if failure.reaction in {"rejected", "defect"} or failure.count >= IN_A_ROW]
+    lasting = [failure for failure in grave if failure.reaction != "not_ready"]
+    if lasting:
+        told.failure = lasting[0]
+        return True
+    return told.failing if found or record.grant is None else False
