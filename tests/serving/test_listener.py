@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from agent.errors import ConfigError
-from agent.serving import listener
+from agent.serving import connections
 from agent.serving.listener import listening
 from agent.settings import Address
 
@@ -96,38 +96,81 @@ async def test_a_path_that_cannot_be_is_refused_in_words(path):
     assert "control" in str(refused.value) or "shorter" in str(refused.value)
 
 
-async def test_connections_beyond_the_cap_are_turned_away_and_the_open_ones_served(monkeypatch):
-    monkeypatch.setattr(listener, "CONNECTIONS", 2)
-
-    async def ask(connection):
-        reader, writer = connection
+async def ask(connection):
+    reader, writer = connection
+    try:
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        try:
-            return await reader.readline()
-        except ConnectionError:
-            return b""
+        return (await asyncio.wait_for(reader.readuntil(b"hello"), 1))[:15]
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return b""
 
+
+async def hang_up(*connections):
+    for _, writer in connections:
+        writer.close()
+        await asyncio.wait({asyncio.ensure_future(writer.wait_closed())})
+
+
+async def test_beyond_the_cap_who_has_been_idle_longest_gives_way_to_who_asks(monkeypatch):
+    monkeypatch.setattr(connections, "CONNECTIONS", 2)
     async with listening(hello, [Address("127.0.0.1", 0)], "metadata") as bound:
         one, two = [await asyncio.open_connection("127.0.0.1", bound[0].port) for _ in range(2)]
-        assert await ask(one) == await ask(two) == b"HTTP/1.1 200 OK\r\n"
+        assert await ask(one) == await ask(two) == await ask(one) == b"HTTP/1.1 200 OK"
         three = await asyncio.open_connection("127.0.0.1", bound[0].port)
-        assert await ask(three) == b""
-        one[1].close()
-        await one[1].wait_closed()
-        assert await get(bound[0]) == "hello", "there is room again"
-        for _, writer in (two, three):
-            writer.close()
-            await asyncio.wait({asyncio.ensure_future(writer.wait_closed())})
+        assert await ask(three) == b"HTTP/1.1 200 OK"
+        assert await ask(two) == b""
+        assert await get(bound[0]) == "hello"
+        await hang_up(one, two, three)
+
+
+async def test_who_is_being_answered_gives_way_to_nobody(monkeypatch):
+    monkeypatch.setattr(connections, "CONNECTIONS", 1)
+    asked, known = asyncio.Event(), asyncio.Event()
+
+    async def slow(_request):
+        asked.set()
+        await known.wait()
+        return web.Response(text="hello")
+
+    async with listening(slow, [Address("127.0.0.1", 0)], "metadata") as bound:
+        one = await asyncio.open_connection("127.0.0.1", bound[0].port)
+        answer = asyncio.ensure_future(ask(one))
+        await asked.wait()
+        two = await asyncio.open_connection("127.0.0.1", bound[0].port)
+        assert await ask(two) == b""
+        known.set()
+        assert await answer == b"HTTP/1.1 200 OK"
+        await hang_up(one, two)
+
+
+async def test_half_requests_keep_no_probe_out_however_many_come_at_a_time(monkeypatch):
+    monkeypatch.setattr(connections, "CONNECTIONS", 20)
+    async with listening(hello, [Address("127.0.0.1", 0)], "admin") as bound:
+        held = [socket.create_connection(("127.0.0.1", bound[0].port)) for _ in range(100)]
+        for one in held:
+            one.send(b"GET / HTT")
+        assert await get(bound[0]) == "hello"
+        await asyncio.sleep(0.05)
+        for one in held:
+            one.setblocking(False)
+        still = 0
+        for one in held:
+            try:
+                one.recv(1)
+            except BlockingIOError:
+                still += 1
+            except ConnectionError:
+                pass
+            one.close()
+        assert still <= 20
 
 
 async def test_a_listener_leaves_files_to_be_opened_by_others(monkeypatch):
-    monkeypatch.setattr(listener.resource, "getrlimit", lambda _: (2 * listener.SHARE, 4096))
+    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: (2 * connections.SHARE, 4096))
     async with listening(hello, [Address("127.0.0.1", 0)], "issuer") as bound:
         opened = [await asyncio.open_connection("127.0.0.1", bound[0].port) for _ in range(3)]
-        assert await asyncio.wait_for(opened[2][0].read(), 1) == b"", "the third was turned away"
-        for _, writer in opened:
-            writer.close()
-            await writer.wait_closed()
+        assert await asyncio.wait_for(opened[0][0].read(), 1) == b"", "two is its share"
+        await hang_up(*opened)
 
 
 HEADERS = b"".join(b"X%d: %s\r\n" % (number, b"a" * 8000) for number in range(100))

@@ -1,0 +1,105 @@
+"""The connections of a listener, and the bounds within which clients may cost memory and open files.
+
+aiohttp's low-level server has bounds for a header and for its number; together they let one connection keep a megabyte,
+and any number of connections come.
+"""
+
+import asyncio
+import logging
+import resource
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+KEEPALIVE = 75.0
+"""Seconds that an idle connection stays open."""
+CONNECTIONS = 512
+"""Open connections of one listener, at most; each may cost twice what it sends, and a sidecar has little memory. Beyond them the
+one that has been idle longest gives way: who holds connections and says nothing keeps no probe and no SDK out."""
+SHARE = 8
+"""A listener takes no more than this part of the files that the process may have open: the sinks need theirs."""
+LARGEST_REQUEST = 32768
+"""Bytes that a connection may send before its next request begins, or after, as a body that nobody wants."""
+TOO_LARGE = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+complaints = logging.getLogger("agent.serving")
+"""What aiohttp has to say of a request, unless it is that the request was none: the client was told, and could fill the log."""
+complaints.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
+
+
+class Connections(web.Server):
+    """Those of one listener, as the server that makes them."""
+
+    def __init__(self, answer: Answer, largest: int) -> None:
+        """`largest`: bytes of a request."""
+        super().__init__(self._hear)
+        self._answer = answer
+        self._largest = largest
+        self._share = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARE)
+        self._open: dict[_Connection, None] = {}
+        """Oldest use first, and from the moment of acceptance: aiohttp counts them later, and a thousand may come at a time."""
+
+    def __call__(self) -> asyncio.BaseProtocol:  # type: ignore[override]  # asyncio asks for no more
+        if len(self._open) >= min(CONNECTIONS, self._share) and not self._make_room():
+            return _TurnedAway()
+        connection = _Connection(self, self._largest)
+        self._open[connection] = None
+        return connection
+
+    def forget(self, connection: "_Connection") -> None:
+        """It is closed."""
+        self._open.pop(connection, None)
+
+    def _make_room(self) -> bool:
+        idle = next((one for one in self._open if one.transport and not one.busy), None)
+        if idle is None:
+            return False
+        self.forget(idle)
+        idle.force_close()
+        return True
+
+    async def _hear(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        assert isinstance(connection, _Connection)  # noqa: S101  # no other is made above
+        connection.heard, connection.busy = 0, True
+        if connection in self._open:
+            self._open[connection] = self._open.pop(connection)
+        try:
+            return await self._answer(request)
+        finally:
+            connection.busy = False
+
+
+class _Connection(web.RequestHandler):
+    """Counts what it is sent: aiohttp bounds each header, and lets 128 of them grow to a megabyte."""
+
+    __slots__ = ("_largest", "_server", "busy", "heard")
+
+    def __init__(self, server: Connections, largest: int) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(server, loop=loop, access_log=None, logger=complaints, keepalive_timeout=KEEPALIVE)  # type: ignore[arg-type]  # None is none
+        self._server = server
+        self._largest = largest
+        self.heard = 0
+        """Bytes since the last request began."""
+        self.busy = False
+        """Whether a request is being answered."""
+
+    def data_received(self, data: bytes) -> None:
+        self.heard += len(data)
+        if self.heard <= self._largest:
+            super().data_received(data)
+        elif self.transport and not self.transport.is_closing():
+            self.transport.write(TOO_LARGE)
+            self.transport.close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self._server.forget(self)
+
+
+class _TurnedAway(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
