@@ -14,6 +14,8 @@ from agent.variables import LOOPBACK, Presented, Spot, Variables
 STATIC = ("ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET", "ALIBABA_CLOUD_SECURITY_TOKEN", "ALIBABA_CLOUD_PROFILE")
 OIDC = ("ALIBABA_CLOUD_ROLE_ARN", "ALIBABA_CLOUD_OIDC_PROVIDER_ARN", "ALIBABA_CLOUD_OIDC_TOKEN_FILE", "ALIBABA_CLOUD_ROLE_SESSION_NAME")
 ENDPOINT = ("ALIBABA_CLOUD_CREDENTIALS_URI", "ALIBABA_CLOUD_ECS_METADATA")
+PROXY = ("HTTP_PROXY", "http_proxy")
+"""The Python SDK sends requests for the endpoint there, authorization and all, whatever NO_PROXY says; https is not concerned."""
 WRITABLE = re.compile(r"[^#%;\s]+")
 """A value that each SDK reads alike in an INI file: the Python SDK cuts it at `#` and takes `%` for the start of a reference."""
 
@@ -60,7 +62,7 @@ def served(spot: Spot, identity: str, *, role: str) -> Variables:
     `ecs`: at 100.100.100.200, which is in the SDKs, and for this role, which spares them the question for its name.
     """
     alone = {"ALIBABA_CLOUD_CLI_PROFILE_DISABLED": "true"}
-    unset = (*STATIC, *OIDC, "ALIBABA_CLOUD_CREDENTIALS_FILE")
+    unset = (*STATIC, *OIDC, *PROXY, "ALIBABA_CLOUD_CREDENTIALS_FILE")
     if spot.dialect == "ecs":
         chosen = {"ALIBABA_CLOUD_ECS_METADATA": role} if role else {}
         return Variables(
