@@ -337,3 +337,29 @@ async def test_where_no_identity_is_the_default_nobody_takes_this_for_googles() 
         one.enrol()
         found = await one.ask("/", authorization=None)
         assert (found.status, "metadata-flavor" in found.headers) == (404, False)
+
+
+@pytest.mark.parametrize(
+    "target", [b"instance?\xff", b"instance?a=\xc3\xa9", b"instanc%65?%ff=%00", b"%ff", b"instance/service-accounts/%ff%fe/token"]
+)
+async def test_bytes_that_are_no_text_are_no_fault_of_the_servers(one: Endpoint, target: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    raw = b"GET " + V1.encode() + target + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nMetadata-Flavor: Google\r\nConnection: close\r\n\r\n"
+    found = await one.send(raw)
+    assert 300 <= found.status < 500, found.raw
+    assert [record.getMessage() for record in caplog.records if record.levelname in {"WARNING", "ERROR"}] == []
+
+
+@pytest.mark.parametrize("scopes", ["", READ])
+async def test_a_herd_before_the_first_token_asks_once_and_all_of_it_is_served(scopes: str) -> None:
+    async with endpoint(patience=10.0) as one:
+        enrol(one)
+        asked = [asyncio.ensure_future(get(one, f"{DEFAULT}token?scopes={scopes}")) for _ in range(200)]
+        while one.server._waiting < 200:
+            await asyncio.sleep(0.001)
+        assert one.store.newcomers.qsize() == bool(scopes), "one keeper for the variant"
+        record = one.store.record(Key(NAME, scopes))
+        assert record
+        assert record.asked == {"wanted"}
+        one.hold(token(one), variant=scopes)
+        assert {(found.status, found.json["access_token"]) for found in await asyncio.gather(*asked)} == {(200, CANARY)}
+        assert len(one.server._portions[NAME]) == 1
