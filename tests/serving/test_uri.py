@@ -143,5 +143,5 @@ async def test_the_authorization_is_in_no_log_and_no_metric(one: Endpoint, caplo
     assert AUTHORIZATION not in repr((one.tally.metadata_requests, one.tally.handed_out_valid))
 
 
-def test_the_patience_is_less_than_the_sdks_ten_seconds() -> None:
-    assert Uri.patience == 8.0
+def test_the_patience_is_less_than_the_five_seconds_of_the_sdk_for_node() -> None:
+    assert Uri.patience == 4.5

@@ -1,0 +1,170 @@
+"""alibabacloud-credentials and @alicloud/credentials, unmodified, with the credentials URI and nothing but what `wi-agent env` prints."""
+
+import asyncio
+import sys
+import time
+from contextlib import AsyncExitStack
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bench.subjects import free_port
+from tests.e2e.client import Client, started, taking
+from tests.e2e.daemon import Daemon, configuration, identity, issuer, until
+from tests.e2e.node import SCRIPTS, node_path
+from tests.servers.alibaba import AlibabaSts, Trust
+from tests.servers.alibaba_cloud import PROVIDER, ROLE
+
+NAME = "oss-reader"
+ROTATIONS = 3
+TRAPS = {
+    "ALIBABA_CLOUD_ACCESS_KEY_ID": "trapped",
+    "ALIBABA_CLOUD_ACCESS_KEY_SECRET": "trapped",
+    "ALIBABA_CLOUD_SECURITY_TOKEN": "trapped",
+    "ALIBABA_CLOUD_PROFILE": "trapped",
+    "ALIBABA_CLOUD_ECS_METADATA": "trapped",
+    "ALIBABA_CLOUD_ROLE_ARN": "trapped",
+    "ALIBABA_CLOUD_OIDC_PROVIDER_ARN": "trapped",
+    "ALIBABA_CLOUD_OIDC_TOKEN_FILE": "/nowhere",
+    "HTTP_PROXY": "http://127.0.0.1:9",
+    "http_proxy": "http://127.0.0.1:9",
+}
+"""What would win over the endpoint, or keep a client from it."""
+PYTHON = """
+import asyncio, json, sys
+from alibabacloud_credentials.client import Client
+client = Client()
+async def main():
+    print("{}", flush=True)
+    for _ in sys.stdin:
+        try:
+            found = await client.get_credential_async() if sys.argv[1] == "aio" else client.get_credential()
+            said = {"id": found.access_key_id, "provider": found.provider_name}
+        except Exception as error:
+            said = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(said), flush=True)
+asyncio.run(main())
+"""
+WAYS = ("sync", "aio", "node")
+
+
+def chosen(sts: AlibabaSts) -> dict[str, Any]:
+    """One identity, whose tokens that STS trusts."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    one = identity(NAME, "1h", serve={"dialects": ["uri"]})
+    one["provider"] = {"type": "alibaba", "roleArn": ROLE, "oidcProviderArn": PROVIDER, "endpoint": sts.url}
+    sts.trust = {ROLE: Trust(issuer=url, subject=one["source"]["subject"], provider=PROVIDER)}
+    block = issuer(url=url, listen=[f"127.0.0.1:{port}"], algorithm="RS256")
+    return configuration(one, issuer=block, metadata={"listen": [f"127.0.0.1:{free_port()}"]})
+
+
+async def client(daemon: Daemon, way: str) -> Client:
+    if way == "node":
+        modules = await asyncio.to_thread(node_path)
+        command = ["node", str(SCRIPTS / "alibaba.cjs"), "nowhere.example", "9"]
+        return await started(daemon, taking(daemon, NAME, *command, via="endpoint"), {**TRAPS, "NODE_PATH": str(modules)})
+    return await started(daemon, taking(daemon, NAME, sys.executable, "-c", PYTHON, way, via="endpoint"), TRAPS)
+
+
+def authorization(daemon: Daemon) -> str:
+    return (daemon.folder / "identities" / NAME / "authorization").read_text()
+
+
+async def answered(daemon: Daemon, code: str = "200") -> float:
+    metrics = await asyncio.to_thread(daemon.metrics)
+    return metrics.get(f'wi_agent_metadata_requests_total{{code="{code}",dialect="uri"}}', 0.0)
+
+
+@pytest.mark.timeout(240)
+async def test_clients_that_were_made_before_go_on_across_rotations(daemon: Daemon) -> None:
+    """They ask again from 15 min before the end, so every question is answered with what there is then."""
+    async with AsyncExitStack() as stack, AlibabaSts({}) as sts:
+        sts.lifetime = 30.0
+        await asyncio.to_thread(daemon.start, chosen(sts))
+        clients = [await client(daemon, way) for way in WAYS]
+        for one in clients:
+            stack.push_async_callback(one.stop)
+        seen: list[set[str]] = [set() for _ in clients]
+        last = time.monotonic() + 120
+        while min(map(len, seen)) <= ROTATIONS:
+            assert time.monotonic() < last, [len(ids) for ids in seen]
+            for one, ids in zip(clients, seen, strict=True):
+                said = await one.ask()
+                assert said.get("id") in sts.sessions, said
+                assert sts.sessions[said["id"]].expires_at.timestamp() > time.time()
+                ids.add(said["id"])
+            await asyncio.sleep(1.0)
+        assert len(sts.sessions) < ROTATIONS + 4, "the agent asks, and not the clients"
+        assert authorization(daemon) not in daemon.text()
+        assert authorization(daemon) not in (await asyncio.to_thread(daemon.admin, "/metrics"))[1]
+        await asyncio.to_thread(daemon.stop)
+
+
+@pytest.mark.timeout(120)
+async def test_three_reads_are_one_request_and_a_restart_is_not_noticed(daemon: Daemon) -> None:
+    async with AlibabaSts({}) as sts:
+        await asyncio.to_thread(daemon.start, chosen(sts))
+        for number, way in enumerate(WAYS, start=1):
+            one = await client(daemon, way)
+            said = [await one.ask() for _ in range(3)]
+            assert [each.get("id") for each in said] == list(sts.sessions) * 3, said
+            assert await answered(daemon) == number
+            await one.stop()
+        before = authorization(daemon)
+        await asyncio.to_thread(daemon.stop)
+        await asyncio.to_thread(daemon.start)
+        assert authorization(daemon) == before
+        for way in WAYS:
+            one = await client(daemon, way)
+            assert (await one.ask()).get("id") in sts.sessions
+            await one.stop()
+        assert len(sts.sessions) == 1, "adopted"
+        await asyncio.to_thread(daemon.stop)
+
+
+@pytest.mark.timeout(120)
+async def test_a_first_session_that_comes_in_time_is_waited_for_by_clients_and_by_a_herd(daemon: Daemon) -> None:
+    async with AlibabaSts({}) as sts, aiohttp.ClientSession() as http:
+        sts.delay = 4.0
+        await asyncio.to_thread(daemon.start, chosen(sts), wait=False)
+        await asyncio.to_thread(until, lambda: daemon.log("agent.started"))
+        url = f"http://{daemon.address('metadata')}/alibaba/{NAME}/{authorization(daemon)}/credentials"
+
+        async def ask() -> str:
+            async with http.get(url) as response:
+                body = await response.json()
+                assert response.status == 200, body
+                return str(body["AccessKeyId"])
+
+        async def read(way: str) -> str:
+            one = await client(daemon, way)
+            said = await one.ask()
+            await one.stop()
+            return str(said.get("id", said))
+
+        found = await asyncio.gather(*(ask() for _ in range(200)), *(read(way) for way in WAYS))
+        assert set(found) == set(sts.sessions)
+        assert len(sts.sessions) == 1
+        await asyncio.to_thread(daemon.stop)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_client_that_was_told_503_finds_the_session_when_it_asks_again(daemon: Daemon, way: str) -> None:
+    async with AlibabaSts({}) as sts:
+        sts.hanging = True
+        config = chosen(sts)
+        config["refresh"] = {"timeout": "1s", "backoff": {"initial": "1s", "max": "1s"}}
+        await asyncio.to_thread(daemon.start, config, wait=False)
+        await asyncio.to_thread(until, lambda: daemon.log("agent.started"))
+        one = await client(daemon, way)
+        said = await one.ask()
+        assert "error" in said, "these SDKs ask once"
+        assert await answered(daemon, "503") == 1, said
+        sts.hanging = False
+        await asyncio.to_thread(daemon.cli, "wait", "--timeout", "20")
+        assert (await one.ask()).get("id") in sts.sessions
+        await one.stop()
+        await asyncio.to_thread(daemon.stop)
