@@ -54,6 +54,7 @@ class Agent(BaseHTTPRequestHandler):
     """Says what an agent might that repeats a token's words."""
 
     def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
         self.reply({"renewals": {"one\x1b[2J": "failed"}})
 
     def do_GET(self) -> None:
@@ -74,8 +75,12 @@ class Agent(BaseHTTPRequestHandler):
 def test_what_a_renewal_failed_of_is_said_and_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "a.sock")
     with UnixStreamServer(path, lambda request, _client, server: Agent(request, ("", 0), server)) as server:
-        thread = threading.Thread(target=lambda: [server.handle_request() for _ in range(2)])
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        assert main(["renew", "one", "--socket", path]) == 3
-        thread.join()
+        try:
+            code = main(["renew", "one", "--socket", path])
+        finally:
+            server.shutdown()
+            thread.join()
+    assert code == 3
     assert capsys.readouterr().out == "one[2J: failed: sub is ]0;owned (type this)\n"
