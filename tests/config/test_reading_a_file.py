@@ -124,7 +124,7 @@ def test_the_example_is_good_and_keeps_to_this_machine(tmp_path, monkeypatch):
     assert [warning.path for warning in found.warnings] == ["issuer.url"]
     config = found.config
     assert {address.host for address in (*config.admin.listen, *config.metadata.listen, *config.issuer.listen)} == {"127.0.0.1"}
-    assert [identity.source.lifetime.seconds for identity in config.identities] == [60, 3600]
+    assert [identity.source.lifetime.seconds for identity in config.identities] == [60, 3600, 3600, 3600, 3600]
     assert {sink.directory.split("/")[1] for identity in config.identities for sink in identity.sinks} == {"run"}
 
 
