@@ -37,6 +37,8 @@ class Case:
     """The metadata endpoint as a client beside the agent reaches it; empty where no client can."""
     token: IdentityToken | None = None
     """Once the source gave one."""
+    uid: str = ""
+    """Of the ServiceAccount that says who the identity is, once it was seen."""
     exchanged: bool = False
     """Whether a cloud took the token a moment ago."""
 

@@ -36,14 +36,14 @@ async def look(case: Case) -> list[Finding]:
     """Reachable, about itself, and with the key that signed the token; or why not."""
     url = case.token.issuer if case.token else ""
     try:
-        keys_url, kid = await _verify(case, url)
+        keys_url, signer = await _verify(case, url)
     except _Unusable as why:
         return [broken(LINK, why.reason, why.remedy)]
-    doubts = _doubts(url, keys_url) if case.clouded else []
-    if doubts:
+    found = doubts(url, keys_url) if case.clouded else []
+    if found:
         remedy = "serve both documents over https from a public address, or host a copy: wi-agent issuer export DIR"
-        return [warning(LINK, f"{url} answers, but {' and '.join(doubts)}", remedy)]
-    return [ok(LINK, f"{url} publishes the key {kid}")]
+        return [warning(LINK, f"{url} answers, but {' and '.join(found)}", remedy)]
+    return [ok(LINK, f"{url} publishes the key {signer}")]
 
 
 async def _verify(case: Case, url: str) -> tuple[str, str]:
@@ -58,13 +58,13 @@ async def _verify(case: Case, url: str) -> tuple[str, str]:
     keys_url = document.get("jwks_uri")
     if not isinstance(keys_url, str) or not _is_url(keys_url):
         raise _Unusable(f"the document at {place} names no jwks_uri", "wi-agent issuer export DIR writes both documents")
-    kids, kid = _kids(await _fetch(case, keys_url)), _kid(case)
-    if kid not in kids:
+    published, signer = kids(await _fetch(case, keys_url)), kid(case)
+    if signer not in published:
         remedy = "the issuer has dropped that key, or not yet published it: renew the token"
         if case.embedded:
             remedy = "what answers there is another agent's or an old copy: let this agent serve it, or wi-agent issuer export DIR again"
-        raise _Unusable(f"{keys_url} has the keys {', '.join(kids) or 'none'}, and not {kid}, which signed the token", remedy)
-    return keys_url, kid
+        raise _Unusable(f"{keys_url} has the keys {', '.join(published) or 'none'}, and not {signer}, which signed the token", remedy)
+    return keys_url, signer
 
 
 def softened(findings: list[Finding]) -> list[Finding]:
@@ -137,14 +137,15 @@ def _why(error: OSError | None) -> str:
     return "it has no address"
 
 
-def _doubts(url: str, keys_url: str) -> list[str]:
-    doubts = []
+def doubts(url: str, keys_url: str) -> list[str]:
+    """Why no cloud could read the documents."""
+    found = []
     if url.startswith("http://") or keys_url.startswith("http://"):
-        doubts.append("no cloud fetches over http")
+        found.append("no cloud fetches over http")
     hosts = {urlsplit(one).hostname or "" for one in (url, keys_url)}
     if private := sorted(host for host in hosts if _is_private(host)):
-        doubts.append(f"the cloud has to reach {', '.join(private)} over the Internet")
-    return doubts
+        found.append(f"the cloud has to reach {', '.join(private)} over the Internet")
+    return found
 
 
 def _is_url(text: str) -> bool:
@@ -162,12 +163,13 @@ def _is_private(host: str) -> bool:
         return "." not in host or host.endswith(PRIVATE)
 
 
-def _kids(document: dict[str, Any]) -> list[str]:
+def kids(document: dict[str, Any]) -> list[str]:
+    """Of the keys that a JWKS holds."""
     keys = document.get("keys")
     return [str(key.get("kid", "")) for key in keys if isinstance(key, dict)] if isinstance(keys, list) else []
 
 
-def _kid(case: Case) -> str:
+def kid(case: Case) -> str:
     """From the token's header, which is no secret; the rest of it is left alone."""
     header = case.token.value.reveal().partition(".")[0] if case.token else ""
     return str(json.loads(urlsafe_b64decode(header + "=" * (-len(header) % 4))).get("kid", ""))

@@ -51,9 +51,11 @@ async def source(case: Case, keys: ConfigError | None) -> list[Finding]:
         return [broken("source", f"issuer: there is no key in {case.config.issuer.state}", "start the agent: it makes the first key")]
     provider = providers.build(case.identity.provider, case.name, case.toolbox)
     try:
-        case.token = await sources.build(settings, case.name, case.toolbox).fetch(provider.audiences if case.embedded else ())
+        case.token = await sources.build(settings, case.name, case.toolbox).fetch(() if kind == "file" else provider.audiences)
     except RefreshError as error:
         return [broken("source", f"{kind}: {case.own(error.message)}", error.remedy)]
+    if kind == "kubernetes":
+        return [ok("source", f"{kind}: the API server gives tokens of {case.token.subject if case.token else 'nobody'}")]
     where = case.config.issuer.state if case.embedded and case.config.issuer else getattr(settings, "path", "")
     return [ok("source", f"{kind}: {'signs with the key in' if case.embedded else 'a token lies in'} {where}")]
 

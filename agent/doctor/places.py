@@ -60,7 +60,7 @@ def _nothing(text: str, *, refused: bool) -> Finding:
 
 def _generation(case: Case, sink: SinkSettings, root: int, name: str) -> Finding:
     where, manifest_name = sink.directory, sink.names.get(NAME, NAME)
-    digest = identity_digest(case.identity, case.config)
+    digest = identity_digest(case.identity, case.config, case.uid)
     try:
         owner, me = os.stat(name, dir_fd=root).st_uid, os.geteuid()
         found = inspect(root, name, identity=case.name, digest=digest, manifest=manifest_name, uid=owner if me == 0 else me)

@@ -10,7 +10,7 @@ from agent import providers
 from agent.aws.clients import AwsClients
 from agent.clock import Clock
 from agent.config import Config, Identity
-from agent.doctor import endpoint, exchange, issuer, origin, places
+from agent.doctor import cluster, endpoint, exchange, issuer, origin, places
 from agent.doctor.case import Case, View, broken, skipped
 from agent.doctor.report import Finding, Sheet, Verdict
 from agent.errors import ConfigError, frames
@@ -60,18 +60,27 @@ async def _keys(config: Config, clock: Clock) -> tuple[Issuer | None, ConfigErro
 async def _walk(case: Case, keys: ConfigError | None) -> Sheet:
     sheet = Sheet(case.name)
     sheet.findings += await _look("agent", lambda: _now(origin.agent(case)))
+    sheet.findings += await _look("account", lambda: cluster.look(case))
     sheet.findings += await _look("source", lambda: origin.source(case, keys))
     sheet.findings += [skipped("token", "the source")] if case.token is None else await _look("token", lambda: _now(origin.token(case)))
     unusable = any(finding.link == "token" and finding.verdict in {Verdict.BROKEN, Verdict.SKIPPED} for finding in sheet.findings)
-    found = [skipped("issuer", "the source")] if case.token is None else await _look("issuer", lambda: issuer.look(case))
-    tried = [skipped("exchange", "the token")] if unusable else await _look("exchange", lambda: exchange.attempt(case))
+    found = [skipped("issuer", "the source")] if case.token is None else await _look("issuer", lambda: _issuer(case))
+    tried = [skipped("exchange", "the token")] if unusable else await _look("exchange", lambda: _exchange(case))
     sheet.findings += issuer.softened(found) if case.exchanged else found
     sheet.findings += tried
-    refused = unusable or any(finding.verdict is Verdict.BROKEN for finding in tried)
+    refused = unusable or any(finding.verdict in {Verdict.BROKEN, Verdict.SKIPPED} for finding in tried)
     sheet.findings += await _look("sinks", lambda: places.look(case, refused=refused))
     sheet.findings += await _look("endpoint", lambda: endpoint.look(case, refused=refused))
     sheet.trust = await _trust(case)
     return sheet
+
+
+async def _issuer(case: Case) -> list[Finding]:
+    return await cluster.documents(case) or await issuer.look(case)
+
+
+async def _exchange(case: Case) -> list[Finding]:
+    return [skipped("exchange", "the ServiceAccount")] if cluster.nobody(case) else await exchange.attempt(case)
 
 
 async def _now(findings: list[Finding]) -> list[Finding]:
@@ -96,6 +105,6 @@ async def _trust(case: Case) -> Sequence[str]:
     subject = token.subject if token else str(getattr(case.identity.source, "subject", ""))
     url = token.issuer if token else case.config.issuer.url.text if case.embedded and case.config.issuer else ""
     claims = getattr(case.identity.source, "claims", {})
-    if not re.fullmatch(r"[!-~]+", url) or not subject or not subject.isprintable():
+    if cluster.nobody(case) or not re.fullmatch(r"[!-~]+", url) or not subject or not subject.isprintable():
         return ()
     return providers.trust(case.identity.provider, issuer=url, subject=subject, claims=claims)

@@ -43,7 +43,7 @@ class Line:
         timeout: "aiohttp.ClientTimeout",  # noqa: ASYNC109  # one for each phase, which only aiohttp can keep
     ) -> "aiohttp.ClientResponse":
         """The answer's head, whatever its status; who asked reads and closes it. Raises Unavailable or Rejected."""
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": "application/json, */*"}  # the issuer's keys are of a type of their own; kubectl asks likewise
         if access.token:
             headers["authorization"] = f"Bearer {access.token.reveal()}"
         import aiohttp  # noqa: PLC0415  # 27 MiB; kubernetes_asyncio has loaded it

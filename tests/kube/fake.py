@@ -60,6 +60,7 @@ class FakeApiServer:
     async def __aenter__(self):
         app = web.Application()
         app.router.add_get("/openid/v1/jwks", self._jwks)
+        app.router.add_get("/.well-known/openid-configuration", self._discovery)
         app.router.add_route("*", "/{rest:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
@@ -74,6 +75,9 @@ class FakeApiServer:
     async def _jwks(self, request):
         key = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(_key().public_key()))
         return web.json_response({"keys": [{**key, "kid": "fake", "use": "sig", "alg": "RS256"}]})
+
+    async def _discovery(self, request):
+        return web.json_response({"issuer": ISSUER, "jwks_uri": f"{self.url}/openid/v1/jwks"})
 
     async def _answer(self, request):
         try:
@@ -126,7 +130,18 @@ class FakeApiServer:
         )
         raise _RefusalError(403, "Forbidden", message, kind=plain, name=name)
 
+    def _review(self, user, body):
+        asked = body["spec"]["resourceAttributes"]
+        resource = f"{asked['resource']}/{asked['subresource']}" if asked.get("subresource") else asked["resource"]
+        try:
+            self._authorize(user, asked["verb"], asked.get("group", ""), resource, asked.get("namespace", ""), asked.get("name", ""))
+        except _RefusalError:
+            return body | {"status": {"allowed": False}}
+        return body | {"status": {"allowed": True}}
+
     async def _allowed(self, request, user, group, namespace, resource, name, sub):
+        if resource == "selfsubjectaccessreviews":
+            return web.json_response(self._review(user, json.loads(await request.read())), status=201)
         watching = request.query.get("watch") == "true"
         selector = re.fullmatch(r"metadata\.name=(.+)", request.query.get("fieldSelector", ""))
         only = name or (selector[1] if selector else "")
