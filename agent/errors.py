@@ -3,6 +3,8 @@
 The message says what failed and why; `remedy` says what a person can type or change. Neither holds a secret.
 """
 
+import os
+import re
 import traceback
 
 
@@ -60,3 +62,10 @@ class Defect(RefreshError):  # noqa: N818
 def frames(error: BaseException) -> list[str]:
     """Where an exception came from, innermost last, without its message or any value: those may hold a secret."""
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
+
+
+def unreachable(error: OSError) -> str:
+    """Why a connection could not be made, in the system's words: asyncio puts the address in their place, and joins several failures."""
+    if error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    return ", ".join(sorted({os.strerror(int(number)) for number in re.findall(r"\[Errno (\d{1,3})\]", str(error))})) or "no reason given"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from agent.errors import RefreshError, Rejected, Unavailable
+from agent.errors import RefreshError, Rejected, Unavailable, unreachable
 from agent.settings import Url
 
 if TYPE_CHECKING:
@@ -115,7 +115,10 @@ class Wire:
             case aiohttp.ClientConnectorSSLError():
                 return self._unavailable(f"{host} broke off the TLS handshake")
             case aiohttp.ClientConnectorError():
-                return self._unavailable(f"{host} could not be reached: {error.os_error.strerror or 'no reason given'}")
+                return self._unavailable(
+                    f"{host} could not be reached: {unreachable(error.os_error)}",
+                    "look for a firewall or network policy on the way; or set provider.proxy",
+                )
             case _:
                 return self._unavailable(f"{host} broke off the exchange ({type(error).__name__})")
 

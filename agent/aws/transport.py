@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from agent.aws.refusals import RefusedError
-from agent.errors import RefreshError, Rejected, Unavailable
+from agent.errors import RefreshError, Rejected, Unavailable, unreachable
 from agent.settings import Url
 
 if TYPE_CHECKING:
@@ -125,7 +125,10 @@ class Transport:
             case aiohttp.ClientConnectorSSLError():
                 return Unavailable(f"{host} broke off the TLS handshake")
             case aiohttp.ClientConnectorError():
-                return Unavailable(f"{host} could not be reached: {error.os_error.strerror or 'no reason given'}")
+                return Unavailable(
+                    f"{host} could not be reached: {unreachable(error.os_error)}",
+                    remedy="look for a firewall or network policy on the way; or set provider.proxy",
+                )
             case _:
                 return Unavailable(f"{host} broke off the exchange ({type(error).__name__})")
 

@@ -32,6 +32,8 @@ def ask(path: str, method: str, route: str, body: Any = None, *, patience: float
         raise NobodyThere(f"may not use the socket {path}: run as the agent's user (the socket's owner) or as root") from None
     except FileNotFoundError:
         raise NobodyThere(f"no agent: there is no socket {path}; is it running, and is --socket (or -c FILE) right?") from None
+    except ConnectionRefusedError:
+        raise NobodyThere(f"no agent: what listened on {path} has died; start it: wi-agent run -c FILE") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise NobodyThere(f"no agent answers on {path}: {error or type(error).__name__}") from None
     finally:
