@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import fields
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
@@ -206,7 +207,20 @@ def digest(*parts: str | msgspec.Struct) -> str:
 
 
 def _canonical(struct: msgspec.Struct) -> bytes:
-    return msgspec.json.encode(struct, enc_hook=encode_scalar, order="sorted")
+    return msgspec.json.encode(_whole(struct), order="sorted")
+
+
+def _whole(value: object) -> object:
+    """With every default in it, or a default that is written out would be another setting than one that is not."""
+    if isinstance(value, msgspec.Struct):
+        tag = value.__struct_config__
+        named = {field.encode_name: _whole(getattr(value, field.name)) for field in fields(value)}
+        return named | ({tag.tag_field: tag.tag} if tag.tag_field else {})
+    if isinstance(value, dict):
+        return {key: _whole(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(inner) for inner in value]
+    return encode_scalar(value) if isinstance(value, Scalar) else value
 
 
 Convert = Callable[[object, type], object]

@@ -142,6 +142,18 @@ def test_digests_hold_every_part_with_its_length():
     assert len({digest(*parts) for parts in lists}) == len(lists)
 
 
+def test_a_default_that_is_written_out_does_not_change_the_digest():
+    written = [
+        {"every": "60s"},
+        {"every": "1m"},
+        {"mode": "0640"},
+        {"listen": []},
+        {"url": None},
+        {"every": "60s", "mode": "640", "listen": [], "url": None},
+    ]
+    assert {digest(convert(one, Sample)) for one in written} == {digest(Sample())}
+
+
 def test_a_digest_changes_with_every_setting_the_userinfo_included():
     samples = [
         Sample(),

@@ -158,3 +158,20 @@ def test_the_walk_finds_every_kind_and_goes_into_blocks() -> None:
         "provider alibaba oidcProviderArn",
         "sinks files directory",
     } <= names
+
+
+def defaults(block: dict[str, Any]) -> dict[str, Any]:
+    """Every default of a block that can be written out: an empty text stands for none, and a pattern refuses it."""
+    return {key: part["default"] for key, part in resolved(block)["properties"].items() if part.get("default", "") != ""}
+
+
+@pytest.mark.parametrize("place", ["source", "provider", "sinks"])
+def test_a_default_that_is_written_out_does_not_change_the_digest(place: str) -> None:
+    compared = 0
+    for way in branches(definitions()["Identity"]["properties"][place]):
+        for kind in branches(way["items"]) if way.get("type") == "array" else [way]:
+            block = {"type": kind["properties"]["type"]["const"], **minimal(kind)}
+            for key, value in defaults(kind).items():
+                assert digest(place, block) == digest(place, {**block, key: value}), f"{block['type']} {key}"
+                compared += 1
+    assert compared
