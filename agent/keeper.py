@@ -204,6 +204,11 @@ class Keeper:
             raise
         if credential.expires_at and credential.expires_at <= self._clock.now():
             raise self._dead("credential", self._profile.provider)
+        if (variant or token is None) and not (credential.issued_at and credential.expires_at):
+            raise Defect(  # neither it nor a token says when to ask again, so it would be held for ever
+                f"{self._profile.name}: the credential that {self._profile.provider} gave has no expiry, nor is there a token with one",
+                remedy="this is a bug in the agent: please report it with the log",
+            )
         return credential
 
     def _dead(self, what: str, giver: str) -> Rejected:

@@ -74,11 +74,11 @@ class Plan:
         self._credential.observe(credential_span(grant), now, self._random.random(), brought=credential_brought)
 
     def due(self, now: datetime) -> datetime:
-        """When to act: at once where nothing is held."""
+        """When to act: at once where nothing is held; after the greatest age where what is held does not say."""
         if self._retry_at:
             return self._retry_at
         dues = [due for due in (self._token.due(), self._credential.due()) if due]
-        return min(dues, default=now)
+        return min(dues, default=now + timedelta(seconds=self._credential.policy.max_age) if self._generation else now)
 
     @property
     def began(self) -> datetime | None:

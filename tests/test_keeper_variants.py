@@ -56,6 +56,17 @@ async def test_a_variant_that_could_never_be_had_does_not_keep_its_place():
         assert rig.store.record(Key("demo", "bogus")) is None
 
 
+async def test_a_variant_whose_credential_has_no_expiry_is_a_defect_and_asked_for_slowly():
+    rig = Rig()  # whose credentials have none
+    rig.store._welcome(Key("demo", "timeless")).used_at = rig.clock.now()
+    async with rig.running(rig.keeper().keep("timeless")):
+        await rig.clock.advance(2 * MINUTE)
+        record = rig.store.record(Key("demo", "timeless"))
+        assert (record.grant, record.failure.reaction) == (None, "defect")
+        assert 1 < len(rig.exchanges) < 10
+        assert rig.count("defect") == len(rig.exchanges)
+
+
 async def test_a_token_fetched_for_a_variant_reaches_the_identitys_own_grant_too():
     rig = Rig(lifetime=10 * MINUTE, credential=12 * HOUR, jitter=0.0)
     rig.profile = Profile(**{**vars_of(rig.profile), "token_policy": Policy(at=0.99, jitter=0.0)})

@@ -40,6 +40,13 @@ def test_where_nothing_is_held_it_is_time_now():
     assert plan.began is None
 
 
+def test_what_has_no_clock_at_all_is_never_due_at_once():
+    plan = a_plan()
+    plan.observe(a_grant(token=None, credential=None), START)
+    assert plan.due(START) == at(STEADY.max_age)
+    assert plan.due(at(STEADY.max_age)) == at(2 * STEADY.max_age)
+
+
 @pytest.mark.parametrize(("token", "credential", "due"), [(600, HOUR, 480), (HOUR, 600, 480), (HOUR, None, 2880), (None, HOUR, 2880)])
 def test_each_is_due_by_its_own_clock_and_the_sooner_counts(token, credential, due):
     plan = a_plan()
