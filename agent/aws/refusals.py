@@ -16,6 +16,8 @@ from agent.model import Secret
 THROTTLED = frozenset({"Throttling", "ThrottlingException", "ThrottledException", "TooManyRequests", "TooManyRequestsException"})
 THROTTLED |= {"RequestThrottled", "RequestThrottledException", "RequestLimitExceeded", "SlowDown"}
 TROUBLED = frozenset({"ServiceUnavailable", "InternalFailure", "InternalError", "RequestTimeout", "IDPCommunicationError"})
+UNSIGNED = "signature"
+"""And this where it has the issuer's keys, and none of them has signed the token."""
 UNFETCHED = "retrieve verification key"
 """AWS says InvalidIdentityToken, and this, also when it could not reach the issuer just now."""
 
@@ -58,6 +60,14 @@ def sort(refused: RefusedError, question: Question, *, whose: str, host: str, se
         return Unavailable(message, remedy=remedy, retry_after=seconds(refused.retry_after, now))
     if not code:
         return Rejected(message, remedy=f"this was not STS: check provider.endpoint and provider.proxy, and what stands before {host}")
+    if code == "InvalidIdentityToken" and UNSIGNED in refused.text.lower():
+        return Rejected(
+            message,
+            remedy=(
+                f"the key that signed the token is not among those that {question.issuer} publishes, or AWS has older ones in its cache: "
+                "publish a key before it signs, keep its kid for it alone, and let the source give a new token"
+            ),
+        )
     return Rejected(message, remedy=_remedies(question).get(code, f"look up {code} in the list of STS's common errors"))
 
 

@@ -126,7 +126,7 @@ ROWS: list[Row] = [
         "AccessDenied",
         ":sub = system:serviceaccount:demo:other",
     ),
-    ("another key", lambda c: c.issuer.token(key=rsa_key("stranger")), "InvalidIdentityToken", "OIDC provider 127.0.0.1"),
+    ("another key", lambda c: c.issuer.token(key=rsa_key("stranger")), "InvalidIdentityToken", "publish a key before it signs"),
 ]
 
 
