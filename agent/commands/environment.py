@@ -4,7 +4,10 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+
+from msgspec.structs import replace
 
 from agent import providers
 from agent.authorization import FILE
@@ -54,7 +57,21 @@ def _from_files(identity: Identity) -> Variables:
     paths = consumer_paths(identity)
     if paths is None:
         raise ConfigError(f"{identity.name} is written to no files", remedy="add a sink of type files, or use --via endpoint")
+    if next(_open(identity), None):
+        raise ConfigError(
+            f"{identity.name}: its ServiceAccount says who it is, and only the running agent sees that",
+            remedy="use --via endpoint, or set in the configuration what the annotation would: that is taken where it says nothing",
+        )
     return _known(identity, providers.environment(identity.provider, identity.name, paths))
+
+
+def _open(identity: Identity) -> Iterator[str]:
+    """What of the principal the configuration leaves to annotations."""
+    provider = identity.provider
+    if wanted := providers.annotations(provider):
+        for field, _ in providers.faults(replace(provider, from_service_account=False)):
+            if field in wanted.values():
+                yield field
 
 
 def _from_endpoint(config: Config, identity: Identity) -> Variables:

@@ -203,3 +203,12 @@ def test_a_variable_is_expanded_by_whoever_reads_it() -> None:
     assert by_kubelet(FORMATS["yaml"](variables), {"UID_OF_POD": "a b"})["TOKEN"] == "a b"
     assert by_dotenv("UID_OF_POD=abc\n" + FORMATS["dotenv"](variables))["TOKEN"] == "abc"
     assert json.loads(re.search(r"value: (\".*\")", FORMATS["yaml"](variables))[1]) == "$(UID_OF_POD)"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("role", [None, ROLE])
+def test_who_only_the_serviceaccount_can_say_is_not_made_up(told: Told, role: str | None) -> None:
+    source = {"type": "kubernetes", "serviceAccount": {"namespace": "demo", "name": "app"}}
+    provider = {"type": "aws", "region": "eu-west-1", "fromServiceAccount": True, **({"roleArn": role} if role else {})}
+    assert "AWS_CONTAINER_CREDENTIALS_FULL_URI" in told("--via", "endpoint", source=source, provider=provider)
+    said = told("--via", "files", source=source, provider=provider, code=0 if role else 2)
+    assert (ROLE in said) if role else ("its ServiceAccount says who it is" in said)
