@@ -73,8 +73,9 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
             asyncio.get_running_loop().call_later(STARTED, _collect)
             log.info("agent.started", identities=len(config.identities), control=config.control.socket)
             await stop.wait()
-            log.info("agent.stopping", delay=config.shutdown.delay.seconds)
-            await clock.wait(now, config.shutdown.delay.seconds)
+            delay = reloader.running.shutdown.delay.seconds
+            log.info("agent.stopping", delay=delay)
+            await clock.wait(now, delay)
             raise _Stopped  # noqa: TRY301
     except* _Stopped:
         log.info("agent.stopped")

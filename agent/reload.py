@@ -27,7 +27,7 @@ class Reloader:
     def __init__(self, path: Path, environ: Mapping[str, str], config: Config, fleet: Fleet, clock: Clock) -> None:
         self._path = path
         self._environ = environ
-        self._running = config
+        self.running = config
         self._fleet = fleet
         self._clock = clock
         self._seen = _stamp(path)
@@ -50,13 +50,13 @@ class Reloader:
         """Reads the file and applies it; False where it is refused."""
         try:
             config = load(self._path, self._environ)
-            refuse_restart(self._running, config)
+            refuse_restart(self.running, config)
         except ConfigError as error:
             self.successful = False
             log.error("config.refused", file=str(self._path), errors=error.message.splitlines(), remedy=error.remedy)  # noqa: TRY400
             return False
         await self._fleet.apply(config)
-        self._running = config
+        self.running = config
         self.successful, self.succeeded_at = True, self._clock.now()
         log.info("config.reloaded", file=str(self._path), identities=len(config.identities))
         return True

@@ -100,3 +100,10 @@ def test_a_file_that_changes_is_read_again_also_where_a_configmap_is_swapped(dae
     until(lambda: not (daemon.folder / "identities/two").exists(), within=10)
     assert daemon.token("one")["jti"] == jti
     until(lambda: len(daemon.log("config.reloaded")) == 2)
+
+
+def test_how_long_it_lives_on_after_sigterm_is_what_was_read_last(daemon: Daemon) -> None:
+    config = configuration(identity("one"), shutdown={"delay": "1h"})
+    daemon.start(config)
+    reload(daemon, config | {"shutdown": {"delay": "0s"}})
+    daemon.stop()
