@@ -11,7 +11,7 @@ import msgspec
 from multidict import istr
 
 from agent.record import Profile
-from agent.serving.azure_token import HEADERS, Objection, wanted
+from agent.serving.azure_token import HEADERS, Objection, Questions, wanted
 from agent.serving.dialect import Answer, Visit, Want
 from agent.serving.guard import knows
 
@@ -28,6 +28,9 @@ class AppService:
     rooted = False
     patience = 2.5
 
+    def __init__(self) -> None:
+        self._questions = Questions(self._read)
+
     def knows(self, visit: Visit) -> bool:
         return visit.named and visit.path.removesuffix("/") == "/token"
 
@@ -39,11 +42,14 @@ class AppService:
         return None
 
     def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
-        if visit.request.query.getall("api-version", []) != [VERSION]:
-            return self.refuse(400, f"api-version has to be {VERSION}")
-        found = wanted(visit, profile)
-        return self.refuse(400, found.reason) if isinstance(found, Objection) else found
+        return self._questions.read(visit, profile)
 
     def refuse(self, status: int, reason: str) -> Answer:
         more = {405: {"Allow": "GET"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
         return Answer(status, msgspec.json.encode({"statusCode": status, "message": reason}), HEADERS | more.get(status, {}))
+
+    def _read(self, visit: Visit, profile: Profile) -> Answer | Want:
+        if visit.request.query.getall("api-version", []) != [VERSION]:
+            return self.refuse(400, f"api-version has to be {VERSION}")
+        found = wanted(visit, profile)
+        return self.refuse(400, found.reason) if isinstance(found, Objection) else found

@@ -11,7 +11,7 @@ from datetime import datetime
 import msgspec
 
 from agent.record import Profile
-from agent.serving.azure_token import HEADERS, Objection, wanted
+from agent.serving.azure_token import HEADERS, Objection, Questions, wanted
 from agent.serving.dialect import Answer, Visit, Want
 
 TOKEN = "/metadata/identity/oauth2/token"  # noqa: S105  # a path
@@ -37,6 +37,9 @@ class AzureImds:
     rooted = True
     patience = 2.5
 
+    def __init__(self) -> None:
+        self._questions = Questions(self._read)
+
     def knows(self, visit: Visit) -> bool:
         """The service minds no capitals, and MSAL for Node ends the path with a slash."""
         return f"{visit.path.lower()}/".startswith("/metadata/")
@@ -49,6 +52,13 @@ class AzureImds:
         return None
 
     def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+        return self._questions.read(visit, profile)
+
+    def refuse(self, status: int, reason: str) -> Answer:
+        more = {405: {"Allow": "GET"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
+        return self._object(CODES[status], reason, status, more.get(status, {}))
+
+    def _read(self, visit: Visit, profile: Profile) -> Answer | Want:
         if visit.path.lower().removesuffix("/") != TOKEN:
             return self.refuse(404, "there is nothing here")
         versions = visit.request.query.getall("api-version", [])
@@ -57,10 +67,6 @@ class AzureImds:
             return Answer(400, msgspec.json.encode(body), SAID)
         found = wanted(visit, profile)
         return self._object(found.code, found.reason) if isinstance(found, Objection) else found
-
-    def refuse(self, status: int, reason: str) -> Answer:
-        more = {405: {"Allow": "GET"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
-        return self._object(CODES[status], reason, status, more.get(status, {}))
 
     def _object(self, code: str, reason: str, status: int = 400, more: dict[str, str] | None = None) -> Answer:
         return Answer(status, msgspec.json.encode({"error": code, "error_description": reason}), SAID | (more or {}))

@@ -225,3 +225,15 @@ async def test_no_header_and_no_query_makes_a_metric_or_a_rendering_more(one: En
         await get(one, VAULT, f"client_id={number}")
     assert set(one.tally.metadata_requests) == {("appservice", "400"), ("appservice", "401")}
     assert not one.server._portions
+
+
+async def test_a_question_asked_before_is_answered_by_the_configuration_of_now(one: Endpoint) -> None:
+    grant(one, STORAGE)
+    assert (await get(one, STORAGE)).status == 200
+    enrol(one, "appservice")  # a reload, after which the resource is not allowed any more
+    one.enrol(NAME, dialects=("appservice",), facts={"client-id": CLIENT, "resource": VAULT})
+    assert (await get(one, STORAGE)).status == 400
+    for number in range(200):
+        await get(one, VAULT, f"x={number}")
+    questions = one.server._dialects["appservice"]._questions  # type: ignore[attr-defined]
+    assert len(questions._known) <= 64
