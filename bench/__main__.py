@@ -1,9 +1,9 @@
-"""`python -m bench [start] [memory] [files] [aws] [kubernetes] [metadata] [herd]`: all of them where none is named."""
+"""`python -m bench [start] [memory] [files] [aws] [kubernetes] [metadata] [herd] [dialects]`: all of them where none is named."""
 
 import sys
 from collections.abc import Callable
 
-from bench import aws, files, herd, kubernetes, memory, metadata, start
+from bench import aws, dialects, files, herd, kubernetes, memory, metadata, start
 
 PROGRAMS: dict[str, Callable[[], None]] = {
     "start": start.main,
@@ -13,6 +13,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     "kubernetes": kubernetes.main,
     "metadata": metadata.main,
     "herd": herd.main,
+    "dialects": dialects.main,
 }
 
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench import figures
@@ -20,6 +21,17 @@ ROUNDS = 15
 SECONDS = 1
 CONNECTIONS = (1, 32)
 UNITS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked again and again."""
+
+    path: str
+    headers: Mapping[str, str]
+
+
+CONTAINER = Request(PATH.format(0), {"Authorization": AUTHORIZATION})
 
 
 def main() -> None:
@@ -43,22 +55,24 @@ def main() -> None:
                 floor.stop()
 
 
-def compare(wrk: str, connections: int, subjects: Mapping[int, Subject]) -> None:
-    """By port, ours first."""
+def compare(
+    wrk: str, connections: int, subjects: Mapping[int, Subject], request: Request = CONTAINER, *, rounds: int = ROUNDS, who: str = ""
+) -> None:
+    """By port, ours first. `who` stands before what is measured."""
     measured: dict[int, list[Sequence[float]]] = {port: [] for port in subjects}
-    for run in range(ROUNDS + 1):
+    for run in range(rounds + 1):
         for port in list(subjects)[:: 1 if run % 2 else -1]:
-            once = load(wrk, connections, port, subjects[port])
+            once = load(wrk, connections, port, subjects[port], request)
             if run:  # the first only warms up
                 measured[port].append(once)
     ours, floor = measured.values()
-    what = f"{connections} connection{'s' if connections > 1 else ''}"
+    what = f"{who}{connections} connection{'s' if connections > 1 else ''}"
     figures.ratio(f"{what}, requests per second", _column(ours, 0), _column(floor, 0), "/s", goal=0.9, least=True)
     figures.ratio(f"{what}, 99th percentile", _column(ours, 1), _column(floor, 1), "ms", goal=1.2)
     figures.ratio(f"{what}, processor time of a request", _column(ours, 2), _column(floor, 2), "µs", goal=1 / 0.9)
 
 
-def load(wrk: str, connections: int, port: int, subject: Subject) -> Sequence[float]:
+def load(wrk: str, connections: int, port: int, subject: Subject, request: Request = CONTAINER) -> Sequence[float]:
     """Requests per second, the 99th percentile in milliseconds, and the processor's microseconds. Every answer has to be 200."""
     before = processor(subject)
     said = subprocess.run(
@@ -68,9 +82,8 @@ def load(wrk: str, connections: int, port: int, subject: Subject) -> Sequence[fl
             f"-c{connections}",
             f"-d{SECONDS}s",
             "--latency",
-            "-H",
-            f"Authorization: {AUTHORIZATION}",
-            f"http://127.0.0.1:{port}{PATH.format(0)}",
+            *(part for name, value in request.headers.items() for part in ("-H", f"{name}: {value}")),
+            f"http://127.0.0.1:{port}{request.path}",
         ],
         capture_output=True,
         text=True,
