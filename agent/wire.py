@@ -47,6 +47,7 @@ class Wire:
     ) -> None:
         self._http = http
         self._whose = whose
+        """Empty where several identities share the way, and who asks names the one."""
         self._ca_file = ca_file
         self._proxy = proxy
         self._patience = patience
@@ -140,10 +141,13 @@ class Wire:
         raise self._rejected(f"provider.caFile {self._ca_file} cannot be used: {reason}", "make it a readable file of PEM certificates")
 
     def _rejected(self, message: str, remedy: str) -> Rejected:
-        return Rejected(f"{self._whose}: {message}", remedy=remedy)
+        return Rejected(self._named(message), remedy=remedy)
 
     def _unavailable(self, message: str, remedy: str = "") -> Unavailable:
-        return Unavailable(f"{self._whose}: {message}", remedy=remedy)
+        return Unavailable(self._named(message), remedy=remedy)
+
+    def _named(self, message: str) -> str:
+        return f"{self._whose}: {message}" if self._whose else message
 
 
 def _target(headers: Mapping[str, str]) -> str:
