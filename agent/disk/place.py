@@ -139,10 +139,10 @@ class Place:
                 self._refuse_generations(name)
                 if not names:
                     return fd, name
-                following = _trusted_link(fd, name)
+                following = self._link(fd, name)
                 if following is not None:
                     links = self._count(links)
-                    whole = os.path.normpath(os.path.join(seen, following))  # noqa: PTH118
+                    whole = os.path.normpath(os.path.join(seen, following))
                     names.extendleft(reversed([part for part in whole.split("/") if part]))
                     child, seen = os.open("/", WAY_FLAGS), "/"
                 else:
@@ -165,6 +165,20 @@ class Place:
         if links == LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self.path)
         return links + 1
+
+    def _link(self, parent: int, name: str) -> str | None:
+        """Where a link on the way leads; None where it is no link. Raises Rejected where a stranger could have put it there."""
+        try:
+            target = os.readlink(name, dir_fd=parent)
+        except OSError:
+            return None
+        above, link = os.fstat(parent), os.stat(name, dir_fd=parent, follow_symlinks=False)
+        mine = {0, os.geteuid()}
+        open_to_others = above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX
+        if link.st_uid not in mine or above.st_uid not in mine or open_to_others:
+            reason = f"{name!r} on the way to {self.path} is a symbolic link, and somebody else may have put it there"
+            raise Rejected(reason, remedy="remove it, or set a directory with no link on the way")
+        return target
 
     def _enter(self, parent: int, name: str, *, create: bool) -> int:
         for _ in range(3):
@@ -200,20 +214,6 @@ class Place:
             if error.errno not in UNLOCKABLE:
                 raise
             self.lockable = False
-
-
-def _trusted_link(parent: int, name: str) -> str | None:
-    """Where a link on the way leads; None where it is no link. Raises Rejected where a stranger could have put it there."""
-    try:
-        target = os.readlink(name, dir_fd=parent)
-    except OSError:
-        return None
-    above, link = os.fstat(parent), os.stat(name, dir_fd=parent, follow_symlinks=False)
-    mine = {0, os.geteuid()}
-    open_to_others = above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX
-    if link.st_uid not in mine or above.st_uid not in mine or open_to_others:
-        raise Rejected(f"the link {name!r} on the way may be somebody else's", remedy="write the directory without symbolic links")
-    return target
 
 
 def _make(parent: int, name: str, mode: int) -> None:
