@@ -327,7 +327,7 @@ async def test_links_on_the_way_are_followed_where_no_stranger_can_have_put_them
     await bench.sink(tmp_path / "var" / "run" / "app").write(make_grant())
     assert (tmp_path / "run" / "app" / "token").exists()
     (tmp_path / "var").chmod(0o777)
-    with pytest.raises(Rejected, match="'run' on the way to .*/var/run/b is a symbolic link, and somebody else may have put it there"):
+    with pytest.raises(Rejected, match=r"'run' on the way to .*/var/run/b is a symbolic link, and somebody else may have put it there"):
         await bench.sink(tmp_path / "var" / "run" / "b").write(make_grant())
 
 
