@@ -50,7 +50,7 @@ def inspect(root: int, name: str, *, identity: str, digest: str, manifest: str, 
             owner = os.fstat(directory).st_uid
             if owner != (os.geteuid() if uid == -1 else uid):
                 raise Unusable(f"its directory belongs to uid {owner}")
-            contents = {file: _content(directory, file) for file in os.listdir(directory)}  # noqa: PTH208  # by descriptor
+            contents = {file: _content(directory, file) for file in os.listdir(directory)}  # by descriptor
     except PermissionError:
         raise
     except OSError as error:
@@ -131,7 +131,7 @@ def _restore(root: int, path: str, seen: os.stat_result, uid: int, gid: int, mod
 
 def _statuses(root: int, name: str) -> dict[str, os.stat_result]:
     with _entered(root, name) as directory:
-        files = sorted(os.listdir(directory))  # noqa: PTH208  # by descriptor
+        files = sorted(os.listdir(directory))  # by descriptor
         found = {file: os.stat(file, dir_fd=directory, follow_symlinks=False) for file in files}
         return {name: os.fstat(directory), **found}
 
@@ -151,7 +151,7 @@ def _entered(root: int, name: str) -> Iterator[int]:
 
 def _content(directory: int, name: str) -> bytes:
     fd = os.open(name, READ_FLAGS, dir_fd=directory)
-    with open(fd, "rb") as file:  # noqa: PTH123  # by descriptor
+    with open(fd, "rb") as file:  # by descriptor
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise Unusable(f"{name} is not a file")
         content = file.read(LARGEST + 1)
