@@ -47,7 +47,7 @@ docs: .venv/dev ## the parts of README.md and docs/ that are made from the code
 	@$(BIN)/python scripts/configuration_reference.py
 	@$(BIN)/python scripts/command_line.py
 
-bench: .venv/dev ## each figure as a ratio to a floor of the same run; ARGS=start, memory, files, aws or metadata
+bench: .venv/dev ## each figure as a ratio to a floor of the same run; ARGS=start, memory, files, aws, providers, metadata …
 	@$(CLEAN) $(BIN)/python -m bench $(ARGS)
 
 lock: .venv/dev ## after a change of dependencies; ARGS=--upgrade for newer ones

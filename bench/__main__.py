@@ -1,15 +1,16 @@
-"""`python -m bench [start] [memory] [files] [aws] [kubernetes] [metadata] [herd] [dialects]`: all of them where none is named."""
+"""`python -m bench [start] [memory] [files] [aws] [providers] [kubernetes] …`: all programs where none is named."""
 
 import sys
 from collections.abc import Callable
 
-from bench import aws, dialects, files, herd, kubernetes, memory, metadata, start
+from bench import aws, dialects, files, herd, kubernetes, memory, metadata, providers, start
 
 PROGRAMS: dict[str, Callable[[], None]] = {
     "start": start.main,
     "memory": memory.main,
     "files": files.main,
     "aws": aws.main,
+    "providers": providers.main,
     "kubernetes": kubernetes.main,
     "metadata": metadata.main,
     "herd": herd.main,
