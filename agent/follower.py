@@ -14,7 +14,7 @@ from agent.config import Identity
 from agent.errors import RefreshError, Rejected
 from agent.kube.refusals import Question
 from agent.kube.watch import Event, Watch
-from agent.principal import Sighting, effective, followed, sighted
+from agent.principal import Sighting, effective, followed, named, sighted
 from agent.sources.kubernetes import KubernetesSettings, ServiceAccount
 from agent.toolbox import Toolbox
 
@@ -32,6 +32,9 @@ class Hosts(Protocol):
 
     def unseen(self, identity: Identity, error: RefreshError) -> None:
         """Nothing can be said at the moment."""
+
+    def seen(self, identity: Identity) -> None:
+        """It can again, and nothing has changed meanwhile."""
 
 
 class Follower:
@@ -75,9 +78,14 @@ class Follower:
             self._say(event.error)
             self._host.unseen(self.identity, event.error)
             return
-        seen = [sighting for one in event.objects if (sighting := sighted(one, account))]
-        if event.kind == "deleted":
-            seen = []
+        if event.kind == "resumed":
+            self._said = ""
+            self._host.seen(self.identity)
+            return
+        ours = [one for one in event.objects if named(one, account)]
+        if not ours and event.kind != "listed":
+            return  # of somebody else
+        seen = [sighting for one in ours if (sighting := sighted(one, account))] if event.kind != "deleted" else []
         self.sighting = seen[0] if seen else None
         try:
             if self.sighting is None:

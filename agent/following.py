@@ -101,7 +101,7 @@ class Following:
         former = self._former.pop(name, None)
         if running := self._crew.running(name):
             if running == (identity, uid):
-                self._seen(name)
+                self.seen(identity)
                 return
             changed = NotReady(f"{name}: its ServiceAccount is another, or says another principal")
             await self._crew.dismiss(name, lambda: self._enrol(identity, changed))
@@ -133,17 +133,17 @@ class Following:
         elif identity.name not in self._empty:
             self._enrol(identity, error)
 
+    def seen(self, identity: Identity) -> None:
+        record = self._store.record(Key(identity.name))
+        if record and record.note.startswith(UNSEEN):
+            record.note = ""
+
     def _enrol(self, identity: Identity, error: RefreshError) -> None:
         """It is known, `missing`, and why."""
         profile = vacant(identity, tuple(place.name for place in self._crew.places(identity)))
         if self._store.profile(identity.name) != profile:
             self._store.enrol(profile)
         self._store.attempted(Key(identity.name), error, self._toolbox.clock.now())
-
-    def _seen(self, name: str) -> None:
-        record = self._store.record(Key(name))
-        if record and record.note.startswith(UNSEEN):
-            record.note = ""
 
     def _another(self, name: str, former: Former) -> bool:
         """Whether the same ServiceAccount says another principal now, or is another."""

@@ -40,10 +40,15 @@ def followed(identity: Identity) -> ServiceAccount | None:
     return None
 
 
+def named(found: Mapping[str, Any], account: ServiceAccount) -> bool:
+    """Whether the object is called like this ServiceAccount, to the letter."""
+    return (text_at(found, "metadata", "namespace"), text_at(found, "metadata", "name")) == (account.namespace, account.name)
+
+
 def sighted(found: Mapping[str, Any], account: ServiceAccount) -> Sighting | None:
-    """The object as a sighting of this ServiceAccount; None where it is another's, or on its way out."""
+    """The object as a sighting of this ServiceAccount; None where it is another, or on its way out."""
     metadata = found.get("metadata")
-    if not isinstance(metadata, dict) or (text_at(metadata, "namespace"), text_at(metadata, "name")) != (account.namespace, account.name):
+    if not isinstance(metadata, dict) or not named(found, account):
         return None
     if not text_at(metadata, "uid") or metadata.get("deletionTimestamp"):
         return None

@@ -34,7 +34,8 @@ RETRY_AFTER_CAP = 600.0
 class Event:
     """Something that a watch has to say."""
 
-    kind: Literal["listed", "added", "modified", "deleted", "failed"]
+    kind: Literal["listed", "added", "modified", "deleted", "failed", "resumed"]
+    """`resumed`: after `failed` the watch goes on where it was; nothing was missed."""
     objects: tuple[dict[str, Any], ...] = ()
     """All that there are, if `listed`: what was known before and is not among them is gone. Else the one it is about."""
     error: RefreshError | None = None
@@ -63,6 +64,8 @@ class Watch:
         """The newest resourceVersion seen; empty where a list is due."""
         self._failures = 0
         """In a row, without an event or a watch that held in between."""
+        self._failed = False
+        """Whether the last event said so."""
         self._began: datetime | None = None
         """When the watch was opened; None where none is."""
 
@@ -72,7 +75,9 @@ class Watch:
             failure: RefreshError | None = None
             try:
                 if not self._version:
-                    yield await self._list()
+                    listed = await self._list()
+                    self._failed = False
+                    yield listed
                 async for event in self._follow():
                     yield event
                 self._credit()
@@ -90,6 +95,7 @@ class Watch:
                 failure = error
             if failure:
                 self._failures += 1
+                self._failed = True
                 yield Event(kind="failed", error=failure)
             if self._failures > (0 if failure else 1):  # the first of what is no failure is followed up at once
                 await self._clock.sleep(self._pause(failure))
@@ -116,6 +122,9 @@ class Watch:
             ("timeoutSeconds", str(ROUND + self._random.randrange(60))),
         ]
         async with self._kube.opened("GET", self._path, query=query, silence=SILENCE) as response:
+            if self._failed:
+                self._failed = False
+                yield Event(kind="resumed")
             self._began = self._clock.now()
             async for line in _lines(response, self._kube.host):
                 try:

@@ -308,3 +308,31 @@ async def test_without_the_right_to_watch_the_role_to_apply_is_named(cluster, tm
             assert scene.state == "missing"
             assert f"{cluster.agent} may not" in scene.failure
             assert f"in namespace {cluster.namespace}" in scene.failure
+
+
+async def test_a_right_that_is_taken_away_is_said_and_what_was_seen_last_holds(scene):
+    await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
+    async with scene.running():
+        await scene.until("one")
+        await scene.cluster.delete("RoleBinding", "wi-agent-watch-app")
+        await asyncio.sleep(0.2)
+        scene.cluster.proxy.cut()
+        record = scene.store.record(Key("app"))
+        async with asyncio.timeout(10):
+            while "may not watch serviceaccounts" not in record.note:
+                await asyncio.sleep(0.01)
+        assert (scene.served, scene.written, scene.state) == ("session-of-one", "one", "fresh")
+
+
+async def test_after_a_cut_it_is_seen_again_and_nothing_is_left_of_the_note(scene):
+    await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
+    async with scene.running():
+        await scene.until("one")
+        record = scene.store.record(Key("app"))
+        scene.cluster.proxy.cut()
+        async with asyncio.timeout(10):
+            while "cannot be seen" not in record.note:
+                await asyncio.sleep(0.01)
+            while record.note:
+                await asyncio.sleep(0.01)
+        assert scene.cloud.asked == ["one"]

@@ -16,10 +16,14 @@ class Watching:
 
     def __init__(self, events):
         self._queue = asyncio.Queue()
+        self.resumed = 0
         self._events = events
 
     async def run(self):
         async for event in self._events:
+            if event.kind == "resumed":  # that it goes on where it was shows in what it says next
+                self.resumed += 1
+                continue
             self._queue.put_nowait(event)
 
     async def next(self, patience=5.0):
