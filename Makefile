@@ -5,12 +5,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 # PYTHONWARNINGS: setuptools explains at length that an editable installation is editable.
 INSTALL := PYTHONWARNINGS=ignore $(PIP) install --no-deps --no-build-isolation --editable .
 # Tests see this and nothing else of who runs them: no cloud's variables, no proxy.
-CLEAN := env -i PATH="$$PATH" HOME="$$HOME" LANG=C.UTF-8 CI="$$CI"
+CLEAN := env -i PATH="$$PATH" HOME="$$HOME" LANG=C.UTF-8 CI="$$CI" $(if $(KUBEBUILDER_ASSETS),KUBEBUILDER_ASSETS="$$KUBEBUILDER_ASSETS")
+# More than there are processors: the long ones mostly wait for a rotation.
+WORKERS ?= $(shell echo $$((2 * $$(nproc))))
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --build-deps-for editable \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 .DELETE_ON_ERROR:
-.PHONY: run demo test check fmt docs bench torture lock image clean
+.PHONY: run demo test matrix check fmt docs bench torture lock image clean
 
 run: .venv/run ## the agent with the example configuration, in the foreground
 	@printf '%s\n' \
@@ -27,8 +29,11 @@ run: .venv/run ## the agent with the example configuration, in the foreground
 demo: .venv/dev ## boto3 and the aws command line take credentials by endpoint and by file, moto in the place of AWS
 	@$(CLEAN) sh scripts/demo.sh $(ARGS)
 
-test: .venv/dev ## all but the long ones
-	@$(CLEAN) $(BIN)/pytest -q -n auto --dist worksteal -m 'not torture and not nightly' $(ARGS)
+test: .venv/dev ## all but the long ones; in CI the matrix of real SDKs too
+	@$(CLEAN) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m 'not torture and not nightly$(if $(CI),, and not matrix)' $(ARGS)
+
+matrix: .venv/dev ## unmodified SDKs of every cloud, over several rotations
+	@$(CLEAN) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m matrix $(ARGS)
 
 torture: .venv/dev ## the long ones
 	@$(CLEAN) $(BIN)/pytest -m 'torture or nightly' --timeout 3600 $(ARGS)

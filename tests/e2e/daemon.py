@@ -171,7 +171,7 @@ class Daemon:
         assert self.process
         self.process.send_signal(number)
 
-    def stop(self, within: float = STOP) -> None:
+    def stop(self, within: float = 10.0) -> None:
         """SIGTERM, and everything that is promised of it."""
         assert self.process
         began = time.monotonic()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.daemon import COMMAND, Daemon, configuration, identity, issuer, until
+from tests.e2e.daemon import COMMAND, STOP, Daemon, configuration, identity, issuer, until
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_sigusr1_renews_all_and_sigterm_ends_it_in_time_even_while_others_wait(d
     with socket.create_connection(("127.0.0.1", int(daemon.address("admin").rpartition(":")[2]))):  # and an idle connection
         time.sleep(0.7)
         assert waiting.poll() is None, "one required identity is not delivered"
-        daemon.stop()
+        daemon.stop(within=STOP)
     waiting.terminate()
     waiting.communicate(timeout=10)
     assert not (daemon.folder / "agent.sock").exists()
@@ -57,7 +57,7 @@ def test_after_sigterm_it_serves_and_rotates_for_the_delay_and_a_second_one_ends
     daemon.signal(signal.SIGINT)
     time.sleep(0.5)
     assert daemon.admin("/healthz") == (200, "ok\n")
-    daemon.stop()
+    daemon.stop(within=STOP)
 
 
 def test_a_second_agent_is_refused_and_harms_nothing_and_a_dead_ones_socket_is_replaced(daemon: Daemon, tmp_path: Path) -> None:
