@@ -13,7 +13,9 @@ MATRIX = re.compile(r"test_(\w+_(clients|files)|link_local\w*|demo)")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks them, and those of the matrix; and those that take more than a minute begin first, each in a worker of its own: they mostly wait."""
+    """Marks them, and those of the matrix. Those that take more than a minute begin first, each in a worker of its own:
+    they mostly wait.
+    """
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here):
