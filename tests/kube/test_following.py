@@ -142,7 +142,7 @@ async def test_an_annotation_says_who_it_is_and_another_one_is_followed_within_a
         assert scene.state == "missing"
         assert f"ServiceAccount {scene.cluster.namespace}/app has no annotation {ANNOTATION}" in scene.failure
         await scene.cluster.annotate("app", {ANNOTATION: ROLE + "three"})
-        await scene.until("three", within=1)
+        await scene.until("three")
     assert scene.cloud.asked == ["one", "two", "three"], "each once, and none for what is unrelated"
 
 
@@ -166,7 +166,7 @@ async def test_deleted_and_created_anew_it_is_another(scene):
         assert scene.state == "missing"
         assert "there is no ServiceAccount" in scene.failure
         await scene.cluster.account("app", annotations={ANNOTATION: ROLE + "one"})
-        await scene.until("one", within=1)
+        await scene.until("one")
         assert scene.cloud.asked == ["one", "one"], "nothing of the first is used for the second"
 
 
