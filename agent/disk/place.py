@@ -8,18 +8,14 @@ import errno
 import fcntl
 import os
 import stat
-from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from agent.disk import way
 from agent.disk.atomic import DIRECTORY_FLAGS
 from agent.errors import Rejected
 
-LINKS = 40
-"""Links on the way to a directory, at most; as many as Linux follows."""
-WAY_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""For directories on the way, which the agent may have leave to pass and not to list."""
 UNLOCKABLE = frozenset({errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 """What file systems without flock on directories answer; NFS wants a descriptor open for writing, which no directory can have."""
 
@@ -50,7 +46,7 @@ class Place:
         `tolerated`: an owner that is as good as the agent itself. Raises Rejected for what no agent should write to,
         BlockingIOError where another writer holds the lock, other OSErrors as they come.
         """
-        parent, name = self._parent(create=create)
+        parent, name = way.parent(self.path, create=create)
         if parent == -1:
             return False
         try:
@@ -87,7 +83,7 @@ class Place:
 
     def set_aside(self, name: str, expected: int) -> bool:
         """Renames the directory at the path to another name beside it, if it is the expected one; whether it was."""
-        parent, current = self._parent(create=False)
+        parent, current = way.parent(self.path, create=False)
         try:
             if parent == -1 or not os.path.samestat(os.stat(current, dir_fd=parent, follow_symlinks=False), os.fstat(expected)):
                 return False
@@ -99,7 +95,7 @@ class Place:
 
     def discard_aside(self, name: str) -> None:
         """Removes what was set aside, if it is empty."""
-        parent, _ = self._parent(create=False)
+        parent, _ = way.parent(self.path, create=False)
         try:
             if parent != -1:
                 os.rmdir(name, dir_fd=parent)
@@ -127,59 +123,6 @@ class Place:
                 if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS}:
                     raise
 
-    def _parent(self, *, create: bool) -> tuple[int, str]:
-        """A descriptor of the parent directory (-1 where it is missing) and the name within it."""
-        names = deque(part for part in self.path.split("/") if part)
-        if not names:
-            raise Rejected("the root directory is no place for an identity's files", remedy="name a directory of its own")
-        fd, seen, links = os.open("/", WAY_FLAGS), "/", 0
-        try:
-            while True:
-                name = names.popleft()
-                self._refuse_generations(name)
-                if not names:
-                    return fd, name
-                following = self._link(fd, name)
-                if following is not None:
-                    links = self._count(links)
-                    whole = os.path.normpath(os.path.join(seen, following))
-                    names.extendleft(reversed([part for part in whole.split("/") if part]))
-                    child, seen = os.open("/", WAY_FLAGS), "/"
-                else:
-                    child = _child(fd, name, create=create)
-                    seen = f"{seen.rstrip('/')}/{name}"
-                os.close(fd)
-                fd = child
-                if fd == -1:
-                    return -1, ""
-        except BaseException:
-            if fd != -1:
-                os.close(fd)
-            raise
-
-    def _refuse_generations(self, name: str) -> None:
-        if name.startswith(".."):
-            raise Rejected(f"{self.path} lies below {name}, inside another volume's generations", remedy="name a directory outside it")
-
-    def _count(self, links: int) -> int:
-        if links == LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self.path)
-        return links + 1
-
-    def _link(self, parent: int, name: str) -> str | None:
-        """Where a link on the way leads; None where it is no link. Raises Rejected where a stranger could have put it there."""
-        try:
-            target = os.readlink(name, dir_fd=parent)
-        except OSError:
-            return None
-        above, link = os.fstat(parent), os.stat(name, dir_fd=parent, follow_symlinks=False)
-        mine = {0, os.geteuid()}
-        open_to_others = above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX
-        if link.st_uid not in mine or above.st_uid not in mine or open_to_others:
-            reason = f"{name!r} on the way to {self.path} is a symbolic link, and somebody else may have put it there"
-            raise Rejected(reason, remedy="remove it, or set a directory with no link on the way")
-        return target
-
     def _enter(self, parent: int, name: str, *, create: bool) -> int:
         for _ in range(3):
             try:
@@ -195,9 +138,9 @@ class Place:
                 reason = f"{self.path} is {what}"
                 raise Rejected(reason, remedy="name a directory; a mount of a single file would never see a swap") from error
             try:
-                _make(parent, name, 0o700)
+                way.make(parent, name, 0o700)
                 self.made = True
-                _settle(parent)
+                way.settle(parent)
             except FileExistsError:
                 pass
         raise FileNotFoundError(errno.ENOENT, "somebody keeps taking it away", self.path)
@@ -214,48 +157,3 @@ class Place:
             if error.errno not in UNLOCKABLE:
                 raise
             self.lockable = False
-
-
-def _make(parent: int, name: str, mode: int) -> None:
-    """Makes a directory. Raises Rejected where it, and the files in it, would inherit the group that a stranger chose."""
-    above = os.fstat(parent)
-    if above.st_mode & stat.S_ISGID and above.st_uid not in {0, os.geteuid()}:
-        reason = f"{name!r} would get group {above.st_gid} from a directory with setgid that belongs to uid {above.st_uid}"
-        raise Rejected(reason, remedy="let root or the agent own the directories on the way")
-    os.mkdir(name, mode, dir_fd=parent)
-
-
-def _child(parent: int, name: str, *, create: bool) -> int:
-    """A descriptor of a directory on the way, made if need be; -1 where it is missing and not to be made.
-
-    Made ones are 0755 whatever the umask (they hold names, not secrets, and readers have to pass) and keep an inherited setgid.
-    """
-    try:
-        return os.open(name, WAY_FLAGS, dir_fd=parent)
-    except FileNotFoundError:
-        if not create:
-            return -1
-    try:
-        _make(parent, name, 0o755)
-        _settle(parent)
-    except FileExistsError:  # another identity's sink was faster
-        return os.open(name, WAY_FLAGS, dir_fd=parent)
-    fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
-    try:
-        found = os.fstat(fd)
-        if found.st_mode & 0o777 != 0o755 and found.st_uid == os.geteuid():
-            os.fchmod(fd, 0o755 | found.st_mode & stat.S_ISGID)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _settle(way: int) -> None:
-    """Waits until the disk knows of a new directory, where it lets the agent wait: the directory is none of ours."""
-    with suppress(OSError):
-        fd = os.open(".", DIRECTORY_FLAGS, dir_fd=way)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
