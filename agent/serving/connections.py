@@ -34,12 +34,13 @@ class Connections(web.Server):
 
     def __init__(self, answer: Answer, largest: int) -> None:
         """`largest`: bytes of a request."""
-        super().__init__(self._hear)
+        super().__init__(self._begin)
         self._answer = answer
         self._largest = largest
         self._share = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARE)
         self._open: dict[_Connection, None] = {}
-        """Oldest use first, and from the moment of acceptance: aiohttp counts them later, and a thousand may come at a time."""
+        """From the moment of acceptance: aiohttp counts them later, and a thousand may come at a time."""
+        self._requests = 0
 
     def __call__(self) -> asyncio.BaseProtocol:  # type: ignore[override]  # asyncio asks for no more
         if len(self._open) >= min(CONNECTIONS, self._share) and not self._make_room():
@@ -53,29 +54,30 @@ class Connections(web.Server):
         self._open.pop(connection, None)
 
     def _make_room(self) -> bool:
-        idle = next((one for one in self._open if one.transport and not one.busy), None)
+        idle = min((one for one in self._open if one.idle), key=lambda one: one.used, default=None)
         if idle is None:
             return False
         self.forget(idle)
         idle.force_close()
         return True
 
-    async def _hear(self, request: web.BaseRequest) -> web.StreamResponse:
+    def _begin(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+        """For each request, so: no coroutine around the answer's own, which would cost more than all of this."""
+        self._requests += 1
         connection = request.protocol
         assert isinstance(connection, _Connection)  # noqa: S101  # no other is made above
-        connection.heard, connection.busy = 0, True
-        if connection in self._open:
-            self._open[connection] = self._open.pop(connection)
-        try:
-            return await self._answer(request)
-        finally:
-            connection.busy = False
+        connection.heard, connection.used = 0, self._requests
+        return self._answer(request)
+
+
+_receive = web.RequestHandler.data_received
+"""Bound here, as it is called for each request."""
 
 
 class _Connection(web.RequestHandler):
     """Counts what it is sent: aiohttp bounds each header, and lets 128 of them grow to a megabyte."""
 
-    __slots__ = ("_largest", "_server", "busy", "heard")
+    __slots__ = ("_largest", "_server", "heard", "used")
 
     def __init__(self, server: Connections, largest: int) -> None:
         loop = asyncio.get_running_loop()
@@ -84,13 +86,18 @@ class _Connection(web.RequestHandler):
         self._largest = largest
         self.heard = 0
         """Bytes since the last request began."""
-        self.busy = False
-        """Whether a request is being answered."""
+        self.used = 0
+        """Number of its latest request, of all that the server was sent; 0 before the first."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is there and no request is being answered."""
+        return self.transport is not None and self._current_request is None
 
     def data_received(self, data: bytes) -> None:
         self.heard += len(data)
         if self.heard <= self._largest:
-            super().data_received(data)
+            _receive(self, data)
         elif self.transport and not self.transport.is_closing():
             self.transport.write(TOO_LARGE)
             self.transport.close()
