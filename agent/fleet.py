@@ -104,9 +104,7 @@ class Fleet:
 
     async def close(self) -> None:
         """Lets go of every place, leaving what was written."""
-        for member in list(self._members.values()):
-            for sink in [*member.sinks, *member.leaving]:
-                await close(sink)
+        await asyncio.gather(*(close(sink) for member in self._members.values() for sink in (*member.sinks, *member.leaving)))
 
     def running(self, name: str) -> tuple[Identity, str] | None:
         member = self._members.get(name)

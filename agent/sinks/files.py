@@ -35,7 +35,7 @@ log = structlog.get_logger()
 PATIENCE = 9.0
 """Seconds that a disk may take for one operation; a little less than couriers have, whose message would say less."""
 PARTING = 1.0
-"""Seconds that a withdrawal waits for an operation that is under way: as a rule it has milliseconds to go."""
+"""Seconds that a withdrawal, or the end, waits for an operation that is under way: as a rule it has milliseconds to go."""
 NAME_LENGTH = 255
 """Bytes of a file name, at most: NAME_MAX of Linux."""
 
@@ -125,8 +125,11 @@ class FilesSink:
     async def close(self) -> None:
         with self._guard:
             self._closing = True
-            if self._busy_since is None:
+            busy = self._busy_since is not None
+            if not busy:
                 self._volume.close()
+        if busy:  # so that whoever comes next finds it unlocked
+            await in_thread(f"await {self._identity}", lambda: self._idle.wait(PARTING))
 
     def _render(self, grant: Grant) -> Mapping[str, bytes]:
         """What to write, by name on disk. Raises Rejected where two files would have one name, or one a name no file can have."""

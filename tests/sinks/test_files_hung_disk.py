@@ -93,7 +93,7 @@ async def test_neither_the_loop_nor_another_sink_waits(bench: Bench, directory: 
         await hung
 
 
-async def test_closing_does_not_wait_and_the_lock_goes_when_the_thread_does(bench: Bench, directory: Path, disk: Disk) -> None:
+async def test_closing_does_not_wait_for_ever_and_the_lock_goes_when_the_thread_does(bench: Bench, directory: Path, disk: Disk) -> None:
     sink = bench.sink(directory)
     disk.hang()
     with pytest.raises(Unavailable):
@@ -129,6 +129,17 @@ async def test_what_is_under_way_for_a_moment_is_waited_for_and_the_place_is_fre
     await sink.withdraw()
     assert not directory.exists()
     await bench.sink(directory, identity="next").write(make_grant(1, identity="next"))
+
+
+async def test_closing_waits_a_moment_too_so_that_changed_settings_find_the_place_free(bench: Bench, directory: Path, disk: Disk) -> None:
+    sink = bench.sink(directory)
+    disk.hang()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await sink.write(make_grant(1))
+    asyncio.get_running_loop().call_later(0.05, disk.answer)
+    await sink.close()
+    await bench.sink(directory).write(make_grant(2))
 
 
 async def test_calls_at_the_same_time_take_turns(bench: Bench, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
