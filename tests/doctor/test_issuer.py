@@ -70,6 +70,7 @@ async def test_an_issuer_that_does_not_answer_is_not_waited_for(stage: Scene, mo
         raise AssertionError
 
     monkeypatch.setattr("agent.doctor.issuer.PATIENCE", 0.2)
+    stage.cloud.sts.patience = 0.2
     async with Site() as site:
         site.answer = answer
         stage.present(iss=site.url)

@@ -71,6 +71,8 @@ class Sts(Site):
         """Seconds granted whatever was asked for, 30 say; None does as AWS."""
         self.generations: int | None = None
         """Of a subject's tokens, the newest so many are accepted; None accepts all that have not expired."""
+        self.patience = 2.0
+        """Seconds that it waits for an issuer."""
         self.delay = 0.0
         """Seconds before each answer."""
         self.instead: Callable[[web.BaseRequest], web.StreamResponse] | None = None
@@ -153,7 +155,7 @@ class Sts(Site):
     async def _keys(self, issuer: str) -> list[Any]:
         """What the issuer publishes, fetched each time."""
         try:
-            async with aiohttp.ClientSession(raise_for_status=True, timeout=aiohttp.ClientTimeout(total=2)) as http:
+            async with aiohttp.ClientSession(raise_for_status=True, timeout=aiohttp.ClientTimeout(total=self.patience)) as http:
                 async with http.get(f"{issuer}/.well-known/openid-configuration") as response:
                     document = await response.json()
                 if document["issuer"] != issuer:
