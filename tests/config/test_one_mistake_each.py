@@ -87,6 +87,7 @@ RULES = [
     ("  jitter: 0.5 # HERE\n  at: 0.5", "  at: 0.8", "refresh.jitter", "has to be less than at"),
     ("  backoff: {initial: 2m} # HERE", "  at: 0.8", "refresh.backoff", "initial (2m) is longer than max (1m)"),
     ("  timeout: 0s # HERE", "  at: 0.8", "refresh.timeout", "must be at least 1s"),
+    ("  backoff: {initial: 0s} # HERE", "  at: 0.8", "refresh.backoff.initial", "must be at least 1s"),
     (f"  socket: {'x' * 120} # HERE", "  socket: run/agent.sock", "control.socket", "at most 107 bytes"),
     (
         '  listen: ["127.0.0.1:9480", ":9482"]',
