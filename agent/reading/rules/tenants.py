@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from agent import providers
 from agent.config import Config
 from agent.reading.fault import Finding, Place
 from agent.sources.kubernetes import KubernetesSettings
