@@ -128,7 +128,7 @@ async def _listen(stack: AsyncExitStack, config: Config, parts: Parts, clock: Cl
 
     keyring = parts.toolbox.issuer and parts.toolbox.issuer.keyring
     collector = Collector(parts.store, parts.tally, clock, reloader, keyring.states if keyring else tuple)
-    control = ControlEndpoint(parts.store, clock)
+    control = ControlEndpoint(parts.store, clock, lambda: reloader.refused)
     await stack.enter_async_context(listening(control.answer, [Address("", 0, config.control.socket)], "control"))
     if config.issuer and keyring:
         from agent.serving.discovery import answering  # noqa: PLC0415

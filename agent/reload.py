@@ -35,6 +35,8 @@ class Reloader:
         """Set by SIGHUP."""
         self.successful = True
         self.succeeded_at = clock.now()
+        self.refused: tuple[str, ...] = ()
+        """Why the file as it is now was refused, a line each; nothing where it is what runs."""
 
     async def run(self) -> None:
         """For ever."""
@@ -53,11 +55,12 @@ class Reloader:
             refuse_restart(self.running, config)
         except ConfigError as error:
             self.successful = False
+            self.refused = tuple(str(error).splitlines())
             log.error("config.refused", file=str(self._path), errors=error.message.splitlines(), remedy=error.remedy)  # noqa: TRY400
             return False
         await self._fleet.apply(config)
         self.running = config
-        self.successful, self.succeeded_at = True, self._clock.now()
+        self.successful, self.succeeded_at, self.refused = True, self._clock.now(), ()
         log.info("config.reloaded", file=str(self._path), identities=len(config.identities))
         return True
 

@@ -24,6 +24,12 @@ def render(found: dict[str, Any], *, colour: bool = False) -> str:
         lines += map(plain, _remarks(identity))
     if not found["identities"]:
         lines.append("no identities are configured")
+    if refused := found.get("refusedConfiguration"):
+        lines += [
+            "",
+            "the configuration file was changed and refused; the one before it runs on:",
+            *(f"  {plain(line)}" for line in refused),
+        ]
     return "\n".join(lines)
 
 

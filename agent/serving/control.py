@@ -5,6 +5,7 @@ GET /status · POST /renew with {"names": [...]} or {"all": true} · GET /wait?t
 
 import asyncio
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -24,15 +25,17 @@ RENEWAL = 60.0
 class ControlEndpoint:
     """For the person at the same machine."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, refused: Callable[[], Sequence[str]] = tuple) -> None:
+        """`refused`: why the configuration file as it is now was refused, a line each."""
         self._store = store
         self._clock = clock
+        self._refused = refused
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request."""
         match request.method, request.path:
             case "GET", "/status":
-                return _json(200, describe(self._store, self._clock))
+                return _json(200, describe(self._store, self._clock, self._refused()))
             case "GET", "/wait":
                 return await self._wait(request)
             case "POST", "/renew":
@@ -51,7 +54,7 @@ class ControlEndpoint:
                     await self._store.change()
         except TimeoutError:
             pass
-        return _json(200, describe(self._store, self._clock))
+        return _json(200, describe(self._store, self._clock, self._refused()))
 
     async def _renew(self, request: web.BaseRequest) -> web.Response:
         try:

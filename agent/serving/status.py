@@ -1,5 +1,6 @@
 """The state of everything as plain data: what `wi-agent status` shows. Holds no secret, because the store shows none."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,17 +12,18 @@ from agent.schedule import Span, State
 from agent.store import Store
 
 
-def describe(store: Store, clock: Clock, names: list[str] | None = None) -> dict[str, Any]:
-    """All identities, or those named."""
+def describe(store: Store, clock: Clock, refused: Sequence[str] = ()) -> dict[str, Any]:
+    """All identities; `refused` is why the configuration file as it is now was, a line each."""
     now = clock.now()
     return {
         "version": __version__,
         "now": _time(now),
         "ready": store.ready(now),
+        "refusedConfiguration": list(refused),
         "identities": [
             _identity(store, profile, record, now)
             for profile in sorted(store.profiles(), key=lambda profile: profile.name)
-            if (names is None or profile.name in names) and (record := store.record(Key(profile.name)))
+            if (record := store.record(Key(profile.name)))
         ],
     }
 

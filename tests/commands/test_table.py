@@ -78,6 +78,13 @@ def test_colour_is_put_around_the_state_only_and_widths_stay() -> None:
     assert "\x1b[33mstale\x1b[0m" in coloured[2] or "\x1b[33mstale \x1b[0m" in coloured[2]
 
 
+def test_a_refused_configuration_is_said_with_every_reason() -> None:
+    reasons = ["c.yaml:3: refresh.at: must be below 1", "c.yaml:9: \x1b[2Jidentities"]
+    shown = render({"now": NOW, "identities": [identity("a")], "refusedConfiguration": reasons}).splitlines()
+    assert shown[-3:-1] == ["the configuration file was changed and refused; the one before it runs on:", f"  {reasons[0]}"]
+    assert "\x1b" not in shown[-1]
+
+
 def test_none_at_all_is_said() -> None:
     assert render({"now": NOW, "identities": []}).endswith("no identities are configured")
 

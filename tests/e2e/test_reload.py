@@ -70,6 +70,9 @@ def test_a_reload_touches_only_what_changed_and_a_bad_one_nothing(daemon: Daemon
         reload(daemon, bad)
         refused = daemon.log("config.refused")[-1]
         assert said in " ".join(refused["errors"]), refused
+        shown = daemon.cli("status").stdout
+        assert "refused; the one before it runs on:" in shown, shown
+        assert said in shown
         assert daemon.metrics()[SUCCESSFUL] == 0
         assert {name: daemon.token(name)["jti"] for name in kept} == kept
         assert daemon.admin("/readyz") == (200, "ok\n")
