@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,8 @@ from agent.commands.table import render
 from agent.plain import plain
 
 SOCKET = "/run/wi-agent/agent.sock"
+WRITTEN = re.compile(r"""^control:\s*(?:\{[^}\n]*?\bsocket:|\n\s+socket:)\s*["']?([^\s"',}#]+)""", re.MULTILINE)
+"""Where the socket stands in a file that is no YAML any more."""
 PERIOD = 1.0
 """Seconds between pictures of `status --watch`."""
 
@@ -88,13 +91,17 @@ def socket_path(options: argparse.Namespace) -> str:
 
 
 def _configured(config: Path) -> str | None:
-    """`control.socket` of this file, which need not be good otherwise."""
+    """`control.socket` of this file, which need not be good otherwise: somebody may just have broken it."""
     import yaml  # noqa: PLC0415  # only where a file was named
 
     try:
-        data: Any = yaml.safe_load(config.read_text())
+        text = config.read_text()
+        data: Any = yaml.safe_load(text)
         return str(data["control"]["socket"])
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
+    except yaml.YAMLError:
+        found = WRITTEN.search(text)
+        return found[1] if found else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent.cli import main
+from agent.commands import client
 
 HEAVY = (
     "aiohttp",
@@ -84,3 +85,16 @@ def test_what_a_renewal_failed_of_is_said_and_steers_no_terminal(tmp_path: Path,
             thread.join()
     assert code == 3
     assert capsys.readouterr().out == "one[2J: failed: sub is ]0;owned (type this)\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "control: {socket: ./a.sock}\nidentities: [",
+        "control:\n  socket: './a.sock'\nidentities: [",
+        'control: {"x": 1, socket: "./a.sock"}\n\t-',
+    ],
+)
+def test_the_socket_is_found_in_a_file_that_somebody_has_just_broken(tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    assert client._configured(tmp_path / "c.yaml") == "./a.sock"

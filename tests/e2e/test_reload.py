@@ -70,7 +70,7 @@ def test_a_reload_touches_only_what_changed_and_a_bad_one_nothing(daemon: Daemon
         reload(daemon, bad)
         refused = daemon.log("config.refused")[-1]
         assert said in " ".join(refused["errors"]), refused
-        shown = daemon.cli("status").stdout
+        shown = daemon.cli("status", "--socket", "agent.sock").stdout
         assert "refused; the one before it runs on:" in shown, shown
         assert said in shown
         assert daemon.metrics()[SUCCESSFUL] == 0
