@@ -114,6 +114,10 @@ class Fleet:
         digest = identity_digest(identity, self._config, uid)
         return [sinks.build(settings, identity.name, digest, self._toolbox) for settings in identity.sinks]
 
+    def authorization(self, identity: Identity) -> Secret | None:
+        text = identity.serve.authorization if identity.serve.dialects else None
+        return Secret(authorization(text, self._environ)) if text else None
+
     async def take_up(self, identity: Identity, leaving: list[Sink], uid: str = "") -> None:
         tools = self._toolbox
         digest = identity_digest(identity, self._config, uid)
@@ -199,11 +203,7 @@ class Fleet:
 
     async def _authorization(self, identity: Identity, places: list[Sink]) -> Secret | None:
         """What clients have to present: as configured, else kept from an earlier start, else made up now; it lies beside the files."""
-        if not identity.serve.dialects:
-            return None
-        if text := identity.serve.authorization:
-            return Secret(authorization(text, self._environ))
-        return await shared(identity.name, places)
+        return self.authorization(identity) or (await shared(identity.name, places) if identity.serve.dialects else None)
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._group.create_task(work, name=name)

@@ -15,9 +15,10 @@ from agent.config import Identity
 from agent.departure import PATIENCE, close, withdraw
 from agent.errors import NotReady, RefreshError
 from agent.follower import Follower
-from agent.model import Key, Sink
+from agent.model import Key, Secret, Sink
 from agent.particulars import vacant
 from agent.principal import Sighting, followed
+from agent.record import Profile
 from agent.store import Store
 from agent.toolbox import Toolbox
 
@@ -40,6 +41,9 @@ class Crew(Protocol):
 
     def places(self, identity: Identity, uid: str = "") -> list[Sink]:
         """Where it is written, for whom it would be by this UID; new ones each time."""
+
+    def authorization(self, identity: Identity) -> Secret | None:
+        """What its clients have to present, where the configuration says so."""
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """A task in the one group."""
@@ -98,29 +102,30 @@ class Following:
 
     async def settle(self, identity: Identity, uid: str) -> None:
         name = identity.name
-        former = self._former.pop(name, None)
+        former, known = self._former.pop(name, None), self._store.profile(name)
         if running := self._crew.running(name):
             if running == (identity, uid):
                 self.seen(identity)
                 return
             changed = NotReady(f"{name}: its ServiceAccount is another, or says another principal")
-            await self._crew.dismiss(name, lambda: self._enrol(identity, changed))
+            await self._crew.dismiss(name, lambda: self._enrol(identity, changed, known))
         elif former is None or self._another(name, former):
             if name not in self._empty:
                 await self._clear(identity, former, uid)
             self._store.forget(name)
+            self._enrol(identity, None, known)  # at no moment is it unknown, or readiness and `once` would do without it
             former = None
         self._empty.discard(name)
         await self._crew.take_up(identity, former.leaving if former else [], uid)
 
     async def vacate(self, identity: Identity, error: RefreshError) -> None:
         name = identity.name
-        former = self._former.pop(name, None)
+        former, known = self._former.pop(name, None), self._store.profile(name)
         if self._crew.running(name):
-            await self._crew.dismiss(name, lambda: self._enrol(identity, error))
+            await self._crew.dismiss(name, lambda: self._enrol(identity, error, known))
         elif name not in self._empty:
             self._store.forget(name)
-            self._enrol(identity, error)
+            self._enrol(identity, error, known)
             await self._clear(identity, former)
         else:
             self._enrol(identity, error)
@@ -138,19 +143,22 @@ class Following:
         if record and record.note.startswith(UNSEEN):
             record.note = ""
 
-    def _enrol(self, identity: Identity, error: RefreshError) -> None:
-        """It is known, `missing`, and why."""
-        profile = vacant(identity, tuple(place.name for place in self._crew.places(identity)))
+    def _enrol(self, identity: Identity, error: RefreshError | None, known: Profile | None = None) -> None:
+        """It is known, `missing`, and why. `known`: as what it was until now, if it has been forgotten."""
+        known = known or self._store.profile(identity.name)
+        authorization = self._crew.authorization(identity) or (known.authorization if known else None)
+        profile = vacant(identity, tuple(place.name for place in self._crew.places(identity)), authorization)
         if self._store.profile(identity.name) != profile:
             self._store.enrol(profile)
-        self._store.attempted(Key(identity.name), error, self._toolbox.clock.now())
+        if error:
+            self._store.attempted(Key(identity.name), error, self._toolbox.clock.now())
 
     def _another(self, name: str, former: Former) -> bool:
         """Whether the same ServiceAccount says another principal now, or is another."""
         before, now = former.follower, self._followers.get(name)
         if before is None or now is None or before.sighting is None or now.sighting is None:
             return False
-        if followed(before.identity) != followed(now.identity):
+        if _place(before.identity) != _place(now.identity):
             return False  # the operator chose another
         return _principal(before) != _principal(now)
 
@@ -173,6 +181,11 @@ async def _holds(place: Sink) -> bool:
     except Exception as error:  # noqa: BLE001  # what cannot be read is nobody's
         log.warning("delivery.not_read", sink=place.name, error=str(error) or type(error).__name__)
         return False
+
+
+def _place(identity: Identity) -> tuple[str, str] | None:
+    account = followed(identity)
+    return (account.namespace, account.name) if account else None
 
 
 def _principal(follower: Follower) -> tuple[str, Sequence[str]]:

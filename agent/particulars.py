@@ -45,8 +45,11 @@ def profile(identity: Identity, config: Config, digest: str, sinks: tuple[str, .
     )
 
 
-def vacant(identity: Identity, sinks: tuple[str, ...]) -> Profile:
-    """Of one that is nobody at the moment: it is known, holds nothing, and hands out nothing."""
+def vacant(identity: Identity, sinks: tuple[str, ...], authorization: Secret | None = None) -> Profile:
+    """Of one that is nobody at the moment: it is known, holds nothing, and hands out nothing.
+
+    `authorization`: what clients present, who are then told why, and to come again.
+    """
     return Profile(
         name=identity.name,
         digest="",
@@ -56,6 +59,7 @@ def vacant(identity: Identity, sinks: tuple[str, ...]) -> Profile:
         required=identity.required,
         dialects=identity.serve.dialects,
         default=identity.serve.default,
+        authorization=authorization,
     )
 
 

@@ -15,7 +15,7 @@ from agent.doctor.report import render
 from agent.doctor.walk import examine
 from agent.settings import convert
 from tests.kube.proxy import Fault
-from tests.kube.test_following import ANNOTATION, ROLE, Cloud
+from tests.kube.scene import ANNOTATION, ROLE, Cloud
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "doctor"
 STATUS = {"identities": [{"name": "app", "state": "fresh", "failure": None, "sinks": []}]}
