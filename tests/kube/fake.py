@@ -7,6 +7,7 @@ import asyncio
 import json
 import re
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from uuid import uuid4
@@ -210,17 +211,21 @@ class FakeApiServer:
             await response.write(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
             return response
         deadline = time.monotonic() + float(request.query.get("timeoutSeconds", 1800))
-        while (left := deadline - time.monotonic()) > 0:
+        bookmark = _bookmark_due(deadline) if request.query.get("allowWatchBookmarks") == "true" else deadline
+        while (now := time.monotonic()) < deadline:
             changed = self._changed
             for version, kind, event, found in self._log:
                 where = found["metadata"]
                 if version > seen and kind == resource and where["namespace"] == namespace and only in ("", where["name"]):
                     await response.write(json.dumps({"type": event, "object": found}).encode() + b"\n")
             seen = self._version
-            try:
-                await asyncio.wait_for(changed.wait(), left)
-            except TimeoutError:
-                break
+            if bookmark <= now:
+                metadata = {"resourceVersion": str(seen), "creationTimestamp": None}
+                found = {"kind": KINDS[resource], "apiVersion": "v1", "metadata": metadata}
+                await response.write(json.dumps({"type": "BOOKMARK", "object": found}).encode() + b"\n")
+                bookmark = _bookmark_due(deadline)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), max(0.0, min(bookmark, deadline) - time.monotonic()))
         return response
 
     def _token(self, namespace, name, body):
@@ -250,6 +255,12 @@ class FakeApiServer:
         expires = datetime.fromtimestamp(now + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         status = {"token": jwt.encode(claims, _key(), algorithm="RS256", headers={"kid": "fake"}), "expirationTimestamp": expires}
         return {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": {}, "spec": spec, "status": status}
+
+
+def _bookmark_due(deadline):
+    """As the real one: once a minute, and 2 s before the end (nextBookmarkTime in k8s.io/apiserver's cache_watcher.go)."""
+    now = time.monotonic()
+    return deadline - 2 if now < deadline - 2 < now + 60 else now + 60
 
 
 def _merged(found, patch):

@@ -1,6 +1,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 from random import Random
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -14,13 +15,18 @@ from tests.kube.proxy import Fault
 class Watching:
     """What a watch has said so far."""
 
-    def __init__(self, events):
+    def __init__(self, watch):
         self._queue = asyncio.Queue()
         self.resumed = 0
-        self._events = events
+        self._watch = watch
+
+    @property
+    def version(self):
+        """From which it would go on now."""
+        return int(self._watch._version or 0)
 
     async def run(self):
-        async for event in self._events:
+        async for event in self._watch.events():
             if event.kind == "resumed":  # that it goes on where it was shows in what it says next
                 self.resumed += 1
                 continue
@@ -42,12 +48,12 @@ class Watching:
 
 
 @asynccontextmanager
-async def watching(cluster, kube, name="app", clock=None):
+async def watching(cluster, kube, name="app", clock=None, random=None):
     path = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts"
     question = Question(verb="watch", resource="serviceaccounts", namespace=cluster.namespace, name=name)
     query = [("fieldSelector", f"metadata.name={name}")]
-    watch = Watch(kube.client(), path, question, clock=clock or WallClock(), random=Random(1), whose="demo", query=query)
-    found = Watching(watch.events())
+    watch = Watch(kube.client(), path, question, clock=clock or WallClock(), random=random or Random(1), whose="demo", query=query)
+    found = Watching(watch)
     task = asyncio.ensure_future(found.run())
     try:
         yield found
@@ -114,6 +120,37 @@ async def test_after_a_cut_it_goes_on_where_it_was_and_misses_nothing(cluster, k
         assert event.kind == "modified"
         assert event.objects[0]["metadata"]["annotations"] == {"role": "two"}
     assert cluster.proxy.count("watch=true") == cluster.proxy.count() - 1  # one list
+
+
+class Steady(Random):
+    """Adds nothing to how long a watch may last."""
+
+    def randrange(self, *_):
+        return 0
+
+
+@pytest.mark.parametrize("ended_by", ["a cut", "the server"])
+async def test_a_watch_goes_on_from_the_bookmark_that_came_last(cluster, kube, monkeypatch, ended_by):
+    """Where nothing changes in what is watched, only bookmarks keep its resourceVersion from growing too old."""
+    monkeypatch.setattr("agent.kube.watch.ROUND", 3)  # a server sends one 2 s before it ends a watch
+    async with watching(cluster, kube, random=Steady(1)) as watch:
+        await watch.next_about("listed")
+        await until(lambda: cluster.proxy.count("watch=true") == 1)
+        listed = watch.version
+        bookmarked = int((await cluster.account("somebody-else"))["metadata"]["resourceVersion"])
+        await until(lambda: watch.version >= bookmarked)
+        bookmarked = watch.version
+        assert listed < bookmarked
+        assert watch.silent, "a bookmark is nothing to tell of"
+        if ended_by == "a cut":
+            cluster.proxy.cut()
+            assert (await watch.next()).kind == "failed"
+        await until(lambda: cluster.proxy.count("watch=true") == 2)
+        begun = [parse_qs(urlsplit(path).query)["resourceVersion"] for _, path in cluster.proxy.requests if "watch=true" in path]
+        assert begun == [[str(listed)], [str(bookmarked)]]
+        await cluster.annotate("app", {"role": "one"})
+        assert await watch.next_about("modified") == [{"role": "one"}]
+    assert cluster.proxy.count() == cluster.proxy.count("watch=true") + 1  # one list
 
 
 @pytest.mark.parametrize("how", ["as an answer", "as an event"])
