@@ -12,7 +12,7 @@ import structlog
 
 from agent.config import Identity
 from agent.errors import RefreshError, Rejected
-from agent.kube.refusals import Question
+from agent.kube.refusals import Question, absent
 from agent.kube.watch import Event, Watch
 from agent.principal import Sighting, effective, followed, named, sighted
 from agent.sources.kubernetes import KubernetesSettings, ServiceAccount
@@ -63,7 +63,7 @@ class Follower:
         watch = Watch(
             self._toolbox.kube.client(source.kubeconfig),
             f"/api/v1/namespaces/{account.namespace}/serviceaccounts",
-            Question(verb="watch", resource="serviceaccounts", namespace=account.namespace, name=account.name),
+            _question(account),
             clock=self._toolbox.clock,
             random=self._toolbox.random,
             whose=self.identity.name,
@@ -89,11 +89,8 @@ class Follower:
         self.sighting = seen[0] if seen else None
         try:
             if self.sighting is None:
-                raise Rejected(
-                    f"{self.identity.name}: there is no ServiceAccount {account.namespace}/{account.name}",
-                    remedy=f"create it (kubectl create serviceaccount -n {account.namespace} {account.name}), "
-                    "or correct source.serviceAccount",
-                )
+                said, remedy = absent(_question(account))
+                raise Rejected(f"{self.identity.name}: {said}", remedy=remedy)
             found, uid = effective(self.identity, self.sighting), self.sighting.uid
         except RefreshError as error:
             failure = error
@@ -112,3 +109,7 @@ class Follower:
         if self._said != error.message:
             self._said = error.message
             log.warning("identity.not_followed", identity=self.identity.name, error=error.message, remedy=error.remedy)
+
+
+def _question(account: ServiceAccount) -> Question:
+    return Question(verb="watch", resource="serviceaccounts", namespace=account.namespace, name=account.name, by_default=account.by_default)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from agent.config import Config, Identity, Tenancy
-from agent.sources.kubernetes import KubernetesSettings
+from agent.sources.kubernetes import DefaultServiceAccount, KubernetesSettings
 
 SUBJECT = "system:serviceaccount:"
 Refusal = tuple[tuple[str, ...], str]
@@ -63,7 +63,9 @@ def _named(identity: Identity, name: str) -> Identity:
     source = identity.source
     if not isinstance(source, KubernetesSettings) or source.service_account.name:
         return identity
-    return replace(identity, source=replace(source, service_account=replace(source.service_account, name=name)))
+    return replace(
+        identity, source=replace(source, service_account=DefaultServiceAccount(namespace=source.service_account.namespace, name=name))
+    )
 
 
 def _beyond(namespace: str, tenancy: Tenancy, place: tuple[str, ...]) -> Iterator[Refusal]:

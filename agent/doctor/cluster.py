@@ -80,7 +80,9 @@ def nobody(case: Case) -> bool:
 
 async def _account(case: Case, kube: Kube, account: ServiceAccount, *, follows: bool) -> list[Finding]:
     name = f"{account.namespace}/{account.name}"
-    question = Question(verb="get", resource="serviceaccounts", namespace=account.namespace, name=account.name)
+    question = Question(
+        verb="get", resource="serviceaccounts", namespace=account.namespace, name=account.name, by_default=account.by_default
+    )
     try:
         found = await kube.send("GET", f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}")
     except RefusedError as error:

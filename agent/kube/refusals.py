@@ -33,6 +33,8 @@ class Question:
     """With the subresource: `serviceaccounts/token`."""
     namespace: str = ""
     name: str = ""
+    by_default: bool = False
+    """Whether the name is `tenancy.defaultServiceAccount`'s, and not what the identity asked for."""
 
     def __str__(self) -> str:
         named = f" of {self.name}" if self.name else ""
@@ -122,11 +124,21 @@ def _missing(error: RefusedError, question: Question, message: str) -> Rejected:
     if kind in {"pods", "secrets"}:
         return Rejected(message, remedy=f"what the token is bound to ({kind} {name}) is gone: correct source.boundTo, or remove it")
     if kind == "serviceaccounts":
-        return Rejected(
-            f"{message}; there is no ServiceAccount {question.namespace}/{question.name}",
-            remedy=f"create it (kubectl create serviceaccount -n {question.namespace} {question.name}), or correct source.serviceAccount",
-        )
+        said, remedy = absent(question)
+        return Rejected(f"{message}; {said}", remedy=remedy)
     return Rejected(message, remedy="the API server does not know this resource: check its version, and what stands before it")
+
+
+def absent(question: Question) -> tuple[str, str]:
+    """What to say of a ServiceAccount that is not there, and what can be done: a tenant did not choose the default one."""
+    place = f"{question.namespace}/{question.name}"
+    if question.by_default:
+        return (
+            f"there is no ServiceAccount {place}, and tenancy.defaultServiceAccount locks every identity down to it that names none",
+            "reach out to the cluster's administrator, or name a ServiceAccount of your own in source.serviceAccount",
+        )
+    create = f"kubectl create serviceaccount -n {question.namespace} {question.name}"
+    return f"there is no ServiceAccount {place}", f"create it ({create}), or correct source.serviceAccount"
 
 
 def _role(question: Question) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -33,6 +33,13 @@ class ServiceAccount(Settings):
     namespace: Namespace
     name: ObjectName = ""
     """Empty only in a file: `tenancy.defaultServiceAccount` takes its place, or the file is refused."""
+    by_default: ClassVar[bool] = False
+
+
+class DefaultServiceAccount(ServiceAccount):
+    """Named by `tenancy.defaultServiceAccount`, and not by the identity: who misses it cannot correct that."""
+
+    by_default: ClassVar[bool] = True
 
 
 class BoundTo(Settings):
@@ -75,7 +82,13 @@ class KubernetesSource:
         answer = await kube.ask(
             "POST",
             f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}/token",
-            Question(verb="create", resource="serviceaccounts/token", namespace=account.namespace, name=account.name),
+            Question(
+                verb="create",
+                resource="serviceaccounts/token",
+                namespace=account.namespace,
+                name=account.name,
+                by_default=account.by_default,
+            ),
             whose=self._identity,
             body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": self._spec(audiences)},
         )

@@ -100,6 +100,7 @@ def test_the_default_takes_the_place_of_a_name_that_is_not_there_and_of_no_other
         assert config
         assert config.identities[0].source.service_account.name == name
         assert config.identities[0].source.service_account.namespace == "tenant1"
+        assert config.identities[0].source.service_account.by_default == (name == "default-app"), "for what is said where it is missing"
 
 
 @pytest.mark.parametrize("source", [{"type": "file", "path": "/x"}, {"type": "issuer", "subject": "somebody"}])
