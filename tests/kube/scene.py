@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -102,8 +103,9 @@ class Scene:
         try:
             return json.loads((self.folder / "app" / "config").read_text())["roleARN"].rpartition("/")[2]
         except FileNotFoundError:
-            left = [path for path in self.folder.rglob("*") if path.name not in {"app", "authorization"}]
-            return "something" if left else ""
+            # by os.walk: Path.rglob raises FileNotFoundError where a directory goes while it looks, as they do here
+            left = {name for _, folders, files in os.walk(self.folder) for name in (*folders, *files)}
+            return "something" if left - {"app", "authorization"} else ""
 
     @property
     def failure(self):

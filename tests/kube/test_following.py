@@ -3,11 +3,13 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
-from agent.config import Config
+from agent.config import Config, Tenancy
 from agent.model import Key
 from agent.settings import convert
 from agent.store import Store
+from agent.tenancy import resolved
 from tests.kube.proxy import Fault
 from tests.kube.scene import ANNOTATION, ROLE, Cloud, Scene
 
@@ -147,6 +149,22 @@ async def test_what_changes_while_the_operator_changes_settings_is_not_kept_for_
             assert (scene.served, scene.written) == ("session-of-one", "one")
         else:
             await scene.until("", within=10)
+
+
+async def test_an_operator_who_writes_down_the_default_has_not_chosen_another_serviceaccount(scene):
+    """What the operator changes is kept until there is something new; that the ServiceAccount is another is no change of theirs."""
+    default = scene.config(source={"type": "kubernetes", "serviceAccount": {"namespace": scene.cluster.namespace}})
+    tenancy = Tenancy(default_service_account="app")
+    await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
+    async with scene.running(resolved(replace(default, tenancy=tenancy))):
+        await scene.until("one")
+        await scene.cluster.proxy.down()
+        await scene.fleet.apply(replace(scene.config(), tenancy=tenancy))
+        await scene.cluster.delete("ServiceAccount", "app")
+        await scene.cluster.account("app", annotations={ANNOTATION: ROLE + "one"})
+        scene.cluster.proxy.always = Fault(status=503, match="/token")
+        await scene.cluster.proxy.up()
+        await scene.until("", within=10)
 
 
 @pytest.mark.parametrize(
