@@ -151,10 +151,11 @@ async def test_an_own_token_that_died_in_an_outage_costs_nothing_once_there_is_a
         assert kept.record.failure.reaction == "rejected"
         assert "no.longer.good" not in kept.record.failure.message + kept.record.failure.remedy
         assert kept.token is token
+        failed = kept.attempts  # while the busy machine was asked, the test's clock may have reached a second try
         cluster.own_token(good)
         await kept.pass_time(61)
         await kept.until(lambda: kept.record.failure is None)
-        assert kept.attempts == 3
+        assert kept.attempts == failed + 1
 
 
 @pytest.mark.nightly
