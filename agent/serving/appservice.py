@@ -11,9 +11,10 @@ import msgspec
 from multidict import istr
 
 from agent.record import Profile
-from agent.serving.azure_token import HEADERS, Objection, Questions, wanted
+from agent.serving.azure_token import HEADERS, Objection, wanted
 from agent.serving.dialect import Answer, Visit, Want
 from agent.serving.guard import knows
+from agent.serving.questions import Questions
 
 HEADER = istr("X-IDENTITY-HEADER")
 VERSION = "2019-08-01"
@@ -27,9 +28,10 @@ class AppService:
     prefix = "azure"
     rooted = False
     patience = 2.5
+    foreign: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._questions = Questions(self._read)
+        self._questions = Questions()
 
     def knows(self, visit: Visit) -> bool:
         return visit.named and visit.path.removesuffix("/") == "/token"
@@ -42,7 +44,7 @@ class AppService:
         return None
 
     def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
-        return self._questions.read(visit, profile)
+        return self._questions.known(visit, profile) or self._questions.keep(visit, profile, self._read(visit, profile))
 
     def refuse(self, status: int, reason: str) -> Answer:
         more = {405: {"Allow": "GET"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}

@@ -11,8 +11,9 @@ from datetime import datetime
 import msgspec
 
 from agent.record import Profile
-from agent.serving.azure_token import HEADERS, Objection, Questions, wanted
+from agent.serving.azure_token import HEADERS, Objection, wanted
 from agent.serving.dialect import Answer, Visit, Want
+from agent.serving.questions import Questions
 
 TOKEN = "/metadata/identity/oauth2/token"  # noqa: S105  # a path
 VERSION = re.compile(r"(2018-(0[2-9]|1[0-2])|(2019|20[2-9][0-9])-[01][0-9])-[0-3][0-9]")
@@ -36,9 +37,10 @@ class AzureImds:
     prefix = ""
     rooted = True
     patience = 2.5
+    foreign: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._questions = Questions(self._read)
+        self._questions = Questions()
 
     def knows(self, visit: Visit) -> bool:
         """The service minds no capitals, and MSAL for Node ends the path with a slash."""
@@ -52,7 +54,7 @@ class AzureImds:
         return None
 
     def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
-        return self._questions.read(visit, profile)
+        return self._questions.known(visit, profile) or self._questions.keep(visit, profile, self._read(visit, profile))
 
     def refuse(self, status: int, reason: str) -> Answer:
         more = {405: {"Allow": "GET"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}

@@ -4,7 +4,6 @@ https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/ho
 https://learn.microsoft.com/azure/app-service/overview-managed-identity#rest-endpoint-reference
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -12,11 +11,9 @@ import msgspec
 from agent.azure.resources import variant_of
 from agent.model import Grant
 from agent.record import Profile
-from agent.serving.dialect import Answer, Countdown, Visit, Want, plain
+from agent.serving.dialect import Countdown, Visit, Want, plain
 
 HEADERS = {"Content-Type": "application/json; charset=utf-8", "Cache-Control": "no-store"}
-MOST, LONGEST = 64, 1024
-"""Questions that are remembered at a time, and characters of one."""
 OTHER_SELECTORS = ("object_id", "principal_id", "msi_res_id", "mi_res_id")
 """Ways to name a managed identity that an application with a federated credential has none of."""
 
@@ -28,29 +25,6 @@ class Objection:
     code: str
     """As the instance metadata service calls it."""
     reason: str
-
-
-class Questions:
-    """What requests ask for, each worked out once: clients send the same one again and again, and a query is long to read."""
-
-    def __init__(self, read: Callable[[Visit, Profile], Answer | Want]) -> None:
-        """`read` works one out, from the target and the profile alone."""
-        self._read = read
-        self._known: dict[str, tuple[Profile, Want]] = {}
-        """By target; what was refused is not kept."""
-
-    def read(self, visit: Visit, profile: Profile) -> Answer | Want:
-        """What this one asks for, or how it is refused."""
-        target = visit.request.raw_path
-        known = self._known.get(target)
-        if known and known[0] is profile:
-            return known[1]
-        found = self._read(visit, profile)
-        if isinstance(found, Want) and len(target) <= LONGEST:
-            if len(self._known) >= MOST:
-                self._known.clear()
-            self._known[target] = profile, found
-        return found
 
 
 def wanted(visit: Visit, profile: Profile) -> Want | Objection:

@@ -24,6 +24,7 @@ class Container:
     prefix = "aws"
     rooted = False
     patience = 1.8
+    foreign: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self._want = Want(self.render)

@@ -78,8 +78,11 @@ class Dialect(Protocol):
     patience: float
     """Seconds its clients wait at least: before the first credential a request is held for so long, then told to come back."""
 
+    foreign: tuple[str, ...]
+    """Headers that say that another service is meant whose well-known paths are the same."""
+
     def knows(self, visit: Visit) -> bool:
-        """Whether this path is one of its."""
+        """Whether this path is one of its: the path alone decides, for the router remembers it."""
 
     def admits(self, visit: Visit, profile: Profile) -> Answer | None:
         """None, or how the request is refused: method, static headers, authorization."""

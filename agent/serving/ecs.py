@@ -13,7 +13,8 @@ from multidict import istr
 from agent.record import Profile
 from agent.serving import uri
 from agent.serving.dialect import Answer, Visit, Want
-from agent.serving.sessions import Sessions
+from agent.serving.questions import Questions
+from agent.serving.sessions import Presented, Sessions
 
 TTL, TOKEN = istr("X-aliyun-ecs-metadata-token-ttl-seconds"), istr("X-aliyun-ecs-metadata-token")
 FOREIGN = (istr("X-aws-ec2-metadata-token-ttl-seconds"), istr("X-aws-ec2-metadata-token"))
@@ -32,14 +33,16 @@ class Ecs:
     prefix = ""
     rooted = True
     patience = 0.9
+    foreign: tuple[str, ...] = FOREIGN
 
     def __init__(self) -> None:
         self._sessions = Sessions()
+        self._presented = Presented(self._sessions)
+        self._questions = Questions()
         self._want = Want(uri.render)
 
     def knows(self, visit: Visit) -> bool:
-        ours = visit.path == OPEN or f"{visit.path}/".startswith(BELOW)
-        return ours and not any(name in visit.request.headers for name in FOREIGN)
+        return visit.path == OPEN or f"{visit.path}/".startswith(BELOW)
 
     def admits(self, visit: Visit, profile: Profile) -> Answer | None:
         if visit.path == OPEN and visit.request.method != "PUT":
@@ -53,10 +56,12 @@ class Ecs:
             return self._open(visit, profile, now)
         if refusal := self._barred(visit, profile, now):
             return refusal
+        if known := self._questions.known(visit, profile):
+            return known
         role = profile.facts.get("role", profile.name)
         path = visit.path.removeprefix(BELOW)
         if path.startswith(f"{ROLES}/") and unquote(path.removeprefix(f"{ROLES}/")) == role:
-            return self._want
+            return self._want if "?" in visit.request.raw_path else self._questions.keep(visit, profile, self._want)  # no SDK sends a query
         leaves = {ROLES: role, "region-id": profile.facts.get("region", ""), "zone-id": profile.facts.get("zone", "")}
         listings = {"/latest/meta-data": "ram/\nregion-id\nzone-id", "": "ram/\nregion-id\nzone-id", "ram": "security-credentials/"}
         text = leaves.get(path.removesuffix("/")) or listings.get(path.removesuffix("/"))
@@ -78,6 +83,6 @@ class Ecs:
         sent = visit.request.headers.getall(TOKEN, [])
         if not sent:
             return None if "v1" in profile.facts else self.refuse(403, f"a session token is wanted: PUT {OPEN}")
-        if len(sent) != 1 or not self._sessions.knows(sent[0], profile.name, now):
+        if len(sent) != 1 or not self._presented.knows(sent[0], profile.name, now):
             return self.refuse(401, f"this session token is not known here, or has ended: PUT {OPEN}")
         return None

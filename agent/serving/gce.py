@@ -10,12 +10,15 @@ import re
 from datetime import datetime
 from urllib.parse import unquote
 
+from multidict import istr
+
 from agent.model import Grant
 from agent.record import Profile
 from agent.serving.dialect import Answer, Countdown, Rendered, Visit, Want
+from agent.serving.questions import Questions
 from agent.serving.tree import Leaf, listed, read, tree_of, written
 
-FLAVOR = "Metadata-Flavor"
+FLAVOR = istr("Metadata-Flavor")
 HEADERS = {
     FLAVOR: "Google",
     "Server": "GKE Metadata Server",
@@ -44,6 +47,10 @@ class Gce:
     prefix = ""
     rooted = True
     patience = 2.5
+    foreign: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self._questions = Questions()
 
     def knows(self, visit: Visit) -> bool:
         return visit.path in {"/", "/computeMetadata"} or visit.path.startswith("/computeMetadata/")
@@ -61,6 +68,9 @@ class Gce:
         return self.refuse(403, f'Missing required header "{FLAVOR}": "Google"')
 
     def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+        return self._questions.known(visit, profile) or self._questions.keep(visit, profile, self._read(visit, profile))
+
+    def _read(self, visit: Visit, profile: Profile) -> Answer | Want:
         if not visit.path.startswith(ROOT):
             return self._above(visit)
         path = visit.path.removeprefix(ROOT)

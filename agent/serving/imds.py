@@ -13,19 +13,21 @@ from datetime import datetime
 from urllib.parse import unquote
 
 import msgspec
+from multidict import istr
 
 from agent.model import Grant
 from agent.record import Profile
 from agent.serving.dialect import Answer, Visit, Want, plain
-from agent.serving.sessions import Sessions
+from agent.serving.questions import Questions
+from agent.serving.sessions import Presented, Sessions
 
-TTL, TOKEN = "X-aws-ec2-metadata-token-ttl-seconds", "X-aws-ec2-metadata-token"
+TTL, TOKEN = istr("X-aws-ec2-metadata-token-ttl-seconds"), istr("X-aws-ec2-metadata-token")
 SERVER = {"Server": "EC2ws", "Cache-Control": "no-store"}
 TEXT = {**SERVER, "Content-Type": "text/plain"}
 """JSON too: EC2 calls everything so."""
 ROLES = "meta-data/iam/security-credentials"
 PREFIX = "/imds"
-FOREIGN = ("X-aliyun-ecs-metadata-token", "X-aliyun-ecs-metadata-token-ttl-seconds")
+FOREIGN = (istr("X-aliyun-ecs-metadata-token"), istr("X-aliyun-ecs-metadata-token-ttl-seconds"))
 """Alibaba Cloud's service has the same paths."""
 ALIBABAS = ("/latest/meta-data/ram", "/latest/meta-data/region-id", "/latest/meta-data/zone-id")
 
@@ -37,36 +39,42 @@ class Imds:
     prefix = "aws"
     rooted = True
     patience = 0.9
+    foreign: tuple[str, ...] = FOREIGN
 
     def __init__(self) -> None:
         self._sessions = Sessions()
+        self._presented = Presented(self._sessions)
+        self._questions = Questions()
+        self._want = Want(_credential)
 
     def knows(self, visit: Visit) -> bool:
         path = visit.path
         if visit.named:
             return path.startswith(PREFIX + "/") or path == PREFIX
         ours = path in {"/latest", "/latest/"} or path.startswith(("/latest/api/", "/latest/meta-data", "/latest/dynamic"))
-        return ours and not path.startswith(ALIBABAS) and not any(name in visit.request.headers for name in FOREIGN)
+        return ours and not path.startswith(ALIBABAS)
 
     def admits(self, visit: Visit, profile: Profile) -> Answer | None:
         """The guard has seen to what was forwarded; what is wanted here is a session token."""
-        if visit.request.method == "PUT" and _path(visit) == "api/token":
-            return None
-        if visit.request.method not in {"GET", "HEAD"}:
+        method = visit.request.method
+        if method not in {"GET", "HEAD"} and not (method == "PUT" and _path(visit) == "api/token"):
             return self.refuse(405, "only GET, and PUT of a session token")
         return None
 
     def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
-        path = _path(visit)
         if visit.request.method == "PUT":
             return self._open(visit, profile, now)
+        may = self._may(visit, profile, now)
+        if may and (known := self._questions.known(visit, profile)):
+            return known
+        path = _path(visit)
         if path == "api/token":
             return self.refuse(405, "only PUT")
-        if not self._may(visit, profile, now):
+        if not may:
             return self.refuse(401, "a session token is wanted: PUT latest/api/token")
         role = profile.facts.get("role", profile.name)
         if path.startswith(f"{ROLES}/") and unquote(path.removeprefix(f"{ROLES}/")) == role:
-            return Want(_credential)
+            return self._want if "?" in visit.request.raw_path else self._questions.keep(visit, profile, self._want)  # no SDK sends a query
         return self._said(path, profile, now)
 
     def refuse(self, status: int, reason: str) -> Answer:
@@ -86,7 +94,7 @@ class Imds:
         sent = visit.request.headers.getall(TOKEN, [])
         if not sent:
             return "v1" in profile.facts
-        return len(sent) == 1 and self._sessions.knows(sent[0], profile.name, now)
+        return len(sent) == 1 and self._presented.knows(sent[0], profile.name, now)
 
     def _said(self, path: str, profile: Profile, now: datetime) -> Answer:
         """What needs no credential; each with and without a slash at its end, as boto3 asks for the zone."""

@@ -6,6 +6,7 @@ was asked, and on the main listener the default identity's.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -15,6 +16,7 @@ from agent.store import Store
 
 TARGETS, LONGEST = 256, 256
 """Request targets whose meaning is remembered, and characters of the longest."""
+Meaning = TypeVar("Meaning")
 
 
 @dataclass(slots=True)
@@ -40,6 +42,8 @@ class Router:
         self._rooted = tuple(dialect for dialect in dialects if dialect.rooted)
         self._known: dict[str, tuple[Dialect, Profile, str, str]] = {}
         """By target, of those that name an identity: dialect, profile, and the visit's `path` and `before`."""
+        self._claims: dict[str, tuple[Dialect, ...]] = {}
+        """Who may answer a well-known path; by path, for queries are many and decide nothing."""
         self._defaults: dict[str, str] = {}
         """Identities by the dialect whose default each was when last looked for."""
 
@@ -50,6 +54,8 @@ class Router:
             if self._store.profile(profile.name) is profile and owner in {"", profile.name}:
                 return Route(Visit(request, path, named=True, before=before), dialect, profile)
         path = request.raw_path.partition("?")[0]
+        if claims := self._claims.get(path):
+            return self._settle(Visit(request, path, named=False), claims, owner)
         pieces = path.split("/", 3)
         if len(pieces) == 4 and not pieces[0] and (family := self._families.get(pieces[1])):
             name = pieces[2]
@@ -59,20 +65,26 @@ class Router:
                     found = self._store.profile(name) if owner in {"", name} else None
                     if found is None or one.name not in found.dialects:
                         return Route(visit, one, None)
-                    self._remember(request.raw_path, (one, found, visit.path, visit.before))
+                    _remember(self._known, request.raw_path, (one, found, visit.path, visit.before))
                     return Route(visit, one, found)
             return Route(visit, family[0], None)
         visit = Visit(request, path, named=False)
-        for one in self._rooted if path.startswith("/") else ():
-            if one.knows(visit) and (found := self._at_root(one, owner)):
-                return Route(visit, one, found)
-        return Route(visit, None, None)
+        claimants = tuple(one for one in self._rooted if one.knows(visit)) if path.startswith("/") else ()
+        if claimants:
+            _remember(self._claims, path, claimants)
+        return self._settle(visit, claimants, owner)
 
-    def _remember(self, target: str, meaning: tuple[Dialect, Profile, str, str]) -> None:
-        if len(target) <= LONGEST:
-            if len(self._known) >= TARGETS:
-                self._known.clear()
-            self._known[target] = meaning
+    def _settle(self, visit: Visit, claimants: Sequence[Dialect], owner: str) -> Route:
+        """The first whose headers these can be and who has somebody to answer for."""
+        headers = visit.request.headers
+        for one in claimants:
+            for name in one.foreign:
+                if name in headers:
+                    break
+            else:
+                if found := self._at_root(one, owner):
+                    return Route(visit, one, found)
+        return Route(visit, None, None)
 
     def _at_root(self, dialect: Dialect, owner: str) -> Profile | None:
         """Whose the well-known paths are."""
@@ -86,3 +98,10 @@ class Router:
         if found:
             self._defaults[dialect.name] = found.name
         return found
+
+
+def _remember(table: dict[str, Meaning], target: str, meaning: Meaning) -> None:
+    if len(target) <= LONGEST:
+        if len(table) >= TARGETS:
+            table.clear()
+        table[target] = meaning

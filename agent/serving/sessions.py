@@ -9,7 +9,11 @@ import binascii
 import hashlib
 import hmac
 import secrets
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+MOST = 16
+"""Tokens whose signature was found good that are remembered at a time."""
 
 
 class Sessions:
@@ -23,14 +27,45 @@ class Sessions:
         stamp = (int(now.timestamp() * 1000) + seconds * 1000).to_bytes(8, "big") + secrets.token_bytes(2)
         return base64.urlsafe_b64encode(stamp + self._sign(stamp, name)).decode()
 
-    def knows(self, token: str, name: str, now: datetime) -> bool:
-        """Whether it was opened here, for this identity, and has not ended."""
+    def end(self, token: str, name: str) -> datetime | None:
+        """When it ends or has ended; None where it was not opened here, for this identity."""
         try:
             raw = base64.b64decode(token.encode("ascii"), altchars=b"-_", validate=True)
         except (ValueError, binascii.Error):
-            return False
+            return None
         stamp, signature = raw[:10], raw[10:]
-        return hmac.compare_digest(signature, self._sign(stamp, name)) and int.from_bytes(stamp[:8], "big") > now.timestamp() * 1000
+        if not hmac.compare_digest(signature, self._sign(stamp, name)):
+            return None
+        return EPOCH + timedelta(milliseconds=int.from_bytes(stamp[:8], "big"))
 
     def _sign(self, stamp: bytes, name: str) -> bytes:
         return hmac.digest(self._key, stamp + name.encode(), hashlib.sha256)
+
+
+class Presented:
+    """Tokens that clients have shown and that were good, so that a signature is looked at once: that costs as much as half a request.
+
+    What was opened and never shown is not here, nor what was not good: nobody fills this who could not have asked instead.
+    The look-up is by a hash whose key is the process's, so that its time says nothing of how near a guess came.
+    """
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._known: dict[str, tuple[str, datetime]] = {}
+        """Identity and end, by token."""
+
+    def knows(self, token: str, name: str, now: datetime) -> bool:
+        """Whether it was opened here, for this identity, and has not ended."""
+        known = self._known.get(token)
+        if known and known[0] == name:
+            if known[1] > now:
+                return True
+            del self._known[token]
+            return False
+        end = self._sessions.end(token, name)
+        if end is None or end <= now:
+            return False
+        if len(self._known) >= MOST:
+            self._known.clear()
+        self._known[token] = name, end
+        return True

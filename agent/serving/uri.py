@@ -27,6 +27,7 @@ class Uri:
     prefix = "alibaba"
     rooted = False
     patience = 4.5
+    foreign: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self._want = Want(render)
