@@ -147,7 +147,10 @@ async def test_a_watch_goes_on_from_the_bookmark_that_came_last(cluster, kube, m
             assert (await watch.next()).kind == "failed"
         await until(lambda: cluster.proxy.count("watch=true") == 2)
         begun = [parse_qs(urlsplit(path).query)["resourceVersion"] for _, path in cluster.proxy.requests if "watch=true" in path]
-        assert begun == [[str(listed)], [str(bookmarked)]]
+        assert begun[0] == [str(listed)]
+        again = int(begun[1][0])
+        # the real server is changed by other tests too, and may send one more bookmark before it ends the watch
+        assert again == bookmarked or (cluster.fake is None and again > bookmarked)
         await cluster.annotate("app", {"role": "one"})
         assert await watch.next_about("modified") == [{"role": "one"}]
     assert cluster.proxy.count() == cluster.proxy.count("watch=true") + 1  # one list
