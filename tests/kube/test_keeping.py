@@ -153,7 +153,10 @@ async def test_an_own_token_that_died_in_an_outage_costs_nothing_once_there_is_a
         assert kept.token is token
         failed = kept.attempts  # while the busy machine was asked, the test's clock may have reached a second try
         cluster.own_token(good)
-        await kept.pass_time(61)
+        for _ in range(61):  # and no longer: by the keeper's clock what the server grants now is soon due again
+            await kept.pass_time(1)
+            if kept.record.failure is None:
+                break
         await kept.until(lambda: kept.record.failure is None)
         assert kept.attempts == failed + 1
 
