@@ -13,10 +13,10 @@ MODULES = sorted((ROOT / "agent").rglob("*.py"))
 BANNED = {"base", "common", "data", "handler", "helper", "helpers", "impl", "info", "manager", "utils"}
 # Image registries and package indexes, with a gap so that this file does not name what it looks for.
 REGISTRIES = [
-    host.replace("_", ".")
+    host.replace("__", ".")
     for host in (
-        *("docker_io", "quay_io", "gcr_io", "ghcr_io", "registry.k8s_io", "mcr.microsoft_com", "public.ecr_aws"),
-        *("pypi_org", "pythonhosted_org", "conda.anaconda_org", "proxy.golang_org", "registry.npmjs_org"),
+        *("docker__io", "quay__io", "gcr__io", "ghcr__io", "registry.k8s__io", "mcr.microsoft__com", "public.ecr__aws"),
+        *("pypi__org", "pythonhosted__org", "conda.anaconda__org", "proxy.golang__org", "registry.npmjs__org"),
     )
 ]
 MACHINE = re.compile(r"(?<![\w./-])/(work|root|Users|home/\w+)/\w")
