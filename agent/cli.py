@@ -70,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     env = add("env", "environment", "env", "print the variables that make SDKs use an identity")
     env.add_argument("name", metavar="NAME")
     env.add_argument("--via", choices=("endpoint", "files"), help="by default the endpoint, where it serves the identity")
+    env.add_argument(
+        "--dialect", metavar="DIALECT", help="of the endpoint, where an identity has several: by default the first of serve.dialects"
+    )
     env.add_argument("--format", choices=("shell", "dotenv", "yaml"), default="shell")
     _issuer(commands, common)
     return parser

@@ -28,8 +28,8 @@ def env(options: argparse.Namespace) -> int:
     try:
         config = load(options.config, os.environ)
         identity = find(config, options.name)
-        via = options.via or ("endpoint" if identity.serve.dialects else "files")
-        variables = _from_endpoint(config, identity) if via == "endpoint" else _from_files(identity)
+        via = options.via or ("endpoint" if identity.serve.dialects or options.dialect else "files")
+        variables = _from_endpoint(config, identity, options.dialect) if via == "endpoint" else _from_files(identity, options.dialect)
         text = FORMATS[options.format](variables)
     except ConfigError as error:
         print(lines(str(error)), file=sys.stderr)  # noqa: T201
@@ -53,7 +53,9 @@ def consumer_paths(identity: Identity) -> Paths | None:
     return None
 
 
-def _from_files(identity: Identity) -> Variables:
+def _from_files(identity: Identity, dialect: str | None) -> Variables:
+    if dialect:
+        raise ConfigError(f"files have no dialect, and {dialect} is one", remedy="use either --dialect or --via files")
     paths = consumer_paths(identity)
     if paths is None:
         raise ConfigError(f"{identity.name} is written to no files", remedy="add a sink of type files, or use --via endpoint")
@@ -74,10 +76,14 @@ def _open(identity: Identity) -> Iterator[str]:
                 yield field
 
 
-def _from_endpoint(config: Config, identity: Identity) -> Variables:
+def _from_endpoint(config: Config, identity: Identity, chosen: str | None) -> Variables:
+    """One way only: the dialect that was chosen, else the one that is named first."""
     if not identity.serve.dialects:
         raise ConfigError(f"{identity.name} is not served", remedy="add serve.dialects, or use --via files")
-    dialect = identity.serve.dialects[0]  # one way only: the one that is named first
+    dialect = chosen or identity.serve.dialects[0]
+    if dialect not in identity.serve.dialects:
+        spoken = ", ".join(identity.serve.dialects)
+        raise ConfigError(f"{identity.name} is not served as {dialect}", remedy=f"choose one of: {spoken}; or add it to serve.dialects")
     authorization = _authorization(identity) if DIALECTS[dialect].authorized else ""
     return _known(identity, providers.served(identity.provider, identity.name, spot(config, identity, dialect, authorization)))
 

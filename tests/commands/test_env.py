@@ -167,6 +167,23 @@ def test_the_default_is_the_endpoint_where_it_serves_the_identity(told: Told) ->
     assert told(serve={}) == told("--via", "files", serve={})
 
 
+def test_of_several_dialects_it_is_the_first_unless_another_is_chosen(told: Told) -> None:
+    serve = {"dialects": ["container", "imds"], "port": 9490}
+    assert told(serve=serve) == told("--dialect", "container", serve=serve) == told(serve={**serve, "dialects": ["container"]})
+    chosen = by_shell(told("--dialect", "imds", serve=serve))
+    assert chosen == by_shell(told("--dialect", "imds", "--via", "endpoint", serve=serve))
+    assert chosen["AWS_EC2_METADATA_SERVICE_ENDPOINT"] == "http://127.0.0.1:9490"
+    assert not [name for name in chosen if name.startswith("AWS_CONTAINER")], "one way only"
+
+
+def test_a_dialect_that_is_not_served_is_refused_with_those_that_are(told: Told) -> None:
+    said = told("--dialect", "imds", code=2)
+    assert "s3-reader is not served as imds" in said
+    assert "choose one of: container;" in said
+    assert "is not served" in told("--dialect", "imds", serve={}, code=2)
+    assert "files have no dialect" in told("--dialect", "container", "--via", "files", code=2)
+
+
 NASTY = [
     "",
     " ",
