@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from aiohttp import web
 
 from agent.model import Grant, Secret
 from agent.record import Profile
+
+FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,10 @@ class Answer:
         """The response at this moment."""
         return self
 
+    def until(self, _now: datetime) -> datetime:
+        """When `at` will say something else."""
+        return FOREVER
+
 
 @dataclass(frozen=True, slots=True)
 class Countdown:
@@ -35,8 +41,14 @@ class Countdown:
 
     def at(self, now: datetime) -> Answer:
         """The response at this moment."""
-        left = max(0, int((self.expires_at - now).total_seconds()))
-        return Answer(200, b"%s%d%s" % (self.before, left, self.after), self.headers)
+        return Answer(200, b"%s%d%s" % (self.before, self._left(now), self.after), self.headers)
+
+    def until(self, now: datetime) -> datetime:
+        """When `at` will say something else."""
+        return self.expires_at - timedelta(seconds=self._left(now)) + datetime.resolution
+
+    def _left(self, now: datetime) -> int:
+        return max(0, (self.expires_at - now) // timedelta(seconds=1))
 
 
 Rendered = Answer | Countdown

@@ -4,7 +4,6 @@ It calls no provider. A dialect says in its own file what its clients send and e
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from aiohttp import web
@@ -12,11 +11,13 @@ from aiohttp import web
 from agent.clock import Clock
 from agent.errors import RefreshError, Rejected
 from agent.model import Grant, Key
-from agent.record import Profile, serving_span
+from agent.record import Profile, Record, serving_span
 from agent.schedule import granted_margin, stale_after
-from agent.serving.dialect import Answer, Dialect, Rendered, Want
+from agent.serving.dialect import Answer, Dialect, Want
 from agent.serving.dialects import every
 from agent.serving.guard import Guard
+from agent.serving.portion import Portion
+from agent.serving.reply import Reply, suits
 from agent.serving.router import Route, Router
 from agent.settings import Address
 from agent.store import Store
@@ -31,18 +32,6 @@ NOBODY = "none"
 
 Shape = tuple[str, str, str]
 """Variant, dialect, and what the dialect calls the shape."""
-
-
-@dataclass(frozen=True, slots=True)
-class Portion:
-    """A grant as the clients of one profile are given it; worked out once, for it is asked for thousands of times."""
-
-    grant: Grant
-    profile: Profile
-    answer: Rendered
-    expires_at: datetime
-    late_after: datetime
-    """From then on it is handed out for want of a better one."""
 
 
 class MetadataEndpoint:
@@ -75,11 +64,13 @@ class MetadataEndpoint:
 
     async def _answer(self, request: web.BaseRequest, owner: str) -> web.StreamResponse:
         route = self._router.route(request, owner)
-        answer = await self._decide(request, route)
-        self._tally.metadata_requests[route.dialect.name if route.dialect else NOBODY, str(answer.status)] += 1
-        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+        found = await self._decide(request, route)
+        self._tally.metadata_requests[route.dialect.name if route.dialect else NOBODY, str(found.status)] += 1
+        if isinstance(found, Answer):
+            return _response(found)
+        return found if suits(request) else _response(found.answer)
 
-    async def _decide(self, request: web.BaseRequest, route: Route) -> Answer:
+    async def _decide(self, request: web.BaseRequest, route: Route) -> Answer | Reply:
         dialect, profile = route.dialect, route.profile
         if objection := self._guard.objection(request):
             return dialect.refuse(403, objection) if dialect else Answer(403, objection.encode() + b"\n")
@@ -91,26 +82,21 @@ class MetadataEndpoint:
         wanted = dialect.wants(route.visit, profile, now)
         return wanted if isinstance(wanted, Answer) else await self._serve(dialect, profile, wanted, now)
 
-    async def _serve(self, dialect: Dialect, profile: Profile, want: Want, now: datetime) -> Answer:
+    async def _serve(self, dialect: Dialect, profile: Profile, want: Want, now: datetime) -> Answer | Reply:
         shape = (want.variant, dialect.name, want.shape)
         portion = self._portions.get(profile.name, {}).get(shape)
-        if (
-            portion is None
-            or portion.grant is not self._store.newest(portion.grant.key)
-            or portion.profile is not profile
-            or portion.expires_at <= now
-        ):
+        if portion is None or not portion.good(profile, now):
             key = Key(profile.name, want.variant)
             grant = self._store.usable(key, now) or await self._wait(dialect, key, now)
             if isinstance(grant, Answer):
                 return grant
             portion = self._measure(profile, grant, want, shape)
             now = self._clock.now()
-        if want.variant and (record := self._store.record(portion.grant.key)):
-            record.used_at = now
+        if want.variant:
+            portion.record.used_at = now
         counter = self._tally.handed_out_stale if now > portion.late_after else self._tally.handed_out_valid
         counter[profile.name, "endpoint"] += 1
-        return portion.answer.at(now)
+        return portion.at(now)
 
     async def _wait(self, dialect: Dialect, key: Key, now: datetime) -> Grant | Answer:
         """The grant that arrives within the clients' patience, or what they are told instead."""
@@ -142,7 +128,14 @@ class MetadataEndpoint:
         span, policy = serving_span(grant), profile.credential_policy
         assert span  # noqa: S101  # else the store would not have called it usable
         late_after = min(stale_after(span, policy), span.expires_at - timedelta(seconds=granted_margin(span, policy)))
-        portion = Portion(grant, profile, want.render(grant, profile), span.expires_at, late_after)
+        portion = Portion(
+            record=self._store.record(grant.key) or Record(grant.key),  # that of a moment ago is gone: good for this once
+            grant=grant,
+            profile=profile,
+            rendered=want.render(grant, profile),
+            expires_at=span.expires_at,
+            late_after=late_after,
+        )
         self._portions = {name: kept for name, kept in self._portions.items() if self._store.profile(name)}  # none outlives its identity
         kept = {
             other: one
@@ -151,3 +144,7 @@ class MetadataEndpoint:
         }
         self._portions[profile.name] = {**(kept if len(kept) < PORTIONS else {}), shape: portion}
         return portion
+
+
+def _response(answer: Answer) -> web.Response:
+    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)

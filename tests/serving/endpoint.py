@@ -93,11 +93,15 @@ class Endpoint:
         self.store.granted(Grant(key=Key(name, variant), digest="d", token=None, credential=credential))
 
     async def ask(self, path: str = PATH, *, method: str = "GET", authorization: str | None = AUTHORIZATION, **headers: str) -> Reply:
-        """As an SDK asks; `X_Forwarded_For="…"` is a header."""
+        """As an SDK asks, on a connection that could be used again; `X_Forwarded_For="…"` is a header."""
         named = {"Host": f"127.0.0.1:{self.port}", **({"Authorization": authorization} if authorization is not None else {})}
         named |= {name.replace("_", "-"): value for name, value in headers.items()}
-        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in named.items()), "Connection: close"]
-        return await self.send("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        with closing(writer):
+            writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+            async with asyncio.timeout(5):
+                return await framed(reader, bodyless=method == "HEAD")
 
     async def send(self, raw: bytes, *, host: str = "127.0.0.1", quiet: float = 5.0) -> Reply:
         """These bytes, and what they bring until the connection is closed, or quiet for so many seconds."""
@@ -115,6 +119,16 @@ class Endpoint:
             except (ConnectionError, TimeoutError):
                 pass
         return reply(found)
+
+
+async def framed(reader: asyncio.StreamReader, *, bodyless: bool = False) -> Reply:
+    """The next answer on a connection, as long as it says it is; status 0 where the connection ends before."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = 0 if bodyless else int(reply(head).headers["content-length"])
+        return reply(head + await reader.readexactly(length))
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return reply(b"")
 
 
 def reply(raw: bytes) -> Reply:
