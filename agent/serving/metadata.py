@@ -90,6 +90,8 @@ class MetadataEndpoint:
             grant = self._store.usable(key, now) or await self._wait(dialect, key, now)
             if isinstance(grant, Answer):
                 return grant
+            if self._store.profile(profile.name) is not profile:
+                return dialect.refuse(503, f"{profile.name}: its settings have just changed")  # and who may ask, perhaps
             portion = self._measure(profile, grant, want, shape)
             now = self._clock.now()
         if want.variant:

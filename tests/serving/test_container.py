@@ -83,6 +83,19 @@ async def test_before_the_first_credential_a_request_waits_for_it_and_is_answere
     assert one.server._waiting == 0
 
 
+async def test_who_waits_while_the_settings_change_is_not_answered_by_the_old_ones(one: Endpoint) -> None:
+    for dialect in one.server._dialects.values():
+        dialect.patience = 5.0
+    asked = asyncio.ensure_future(one.ask())
+    while not one.server._waiting:
+        await asyncio.sleep(0)
+    one.enrol(authorization="authorization-of-the-new-one")
+    one.grant()
+    found = await asked
+    assert (found.status, found.headers["retry-after"]) == (503, "1")
+    assert (await one.ask(authorization="authorization-of-the-new-one")).status == 200
+
+
 async def test_the_patience_is_less_than_botocores_two_seconds() -> None:
     async with endpoint(patience=Container.patience) as one:
         one.enrol()
