@@ -166,6 +166,27 @@ def test_a_source_that_is_given_gets_no_projected_token(helm):
     assert [source["serviceAccountToken"]["path"] for source in projected["sources"]] == ["reports.s3-writer/token"]
 
 
+def test_what_the_api_server_takes_is_given_to_the_agent_alone_and_only_where_it_asks_there(helm, tmp_path):
+    assert "wi-api" not in {volume["name"] for volume in pod_of(helm.template(*AWS))["volumes"]}
+    source = {"type": "kubernetes", "serviceAccount": {"namespace": "demo", "name": "app"}, "boundTo": "pod"}
+    provider = {"type": "aws", "fromServiceAccount": True, "region": "eu-west-1"}
+    identity = {"name": "demo.app", "source": source, "provider": provider, "serve": {"dialects": ["container"]}}
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"config": {"identities": [identity]}, "workload": {"identity": "demo.app"}}))
+    manifests = helm.template("--values", str(values))
+    kubernetes_validate.validate(manifests["Deployment"], NEWEST, strict=True)
+    pod = pod_of(manifests)
+    assert pod["automountServiceAccountToken"] is False
+    [volume] = [volume for volume in pod["volumes"] if volume["name"] == "wi-api"]
+    files = [item["path"] for one in volume["projected"]["sources"] for kind in one.values() for item in kind.get("items", [kind])]
+    assert files == ["token", "ca.crt", "namespace"]
+    [mount] = [mount for mount in sidecar_of(pod)["volumeMounts"] if mount["name"] == "wi-api"]
+    assert mount == {"name": "wi-api", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
+    assert {"POD_NAME", "POD_NAMESPACE", "POD_UID"} <= environment(sidecar_of(pod)).keys()
+    [workload] = pod["containers"]
+    assert "wi-api" not in {mount["name"] for mount in workload["volumeMounts"]}
+
+
 def test_agent_and_workload_know_the_authorization_from_the_pods_uid(helm):
     manifests = helm.template(*AWS)
     pod = pod_of(manifests)
@@ -175,6 +196,7 @@ def test_agent_and_workload_know_the_authorization_from_the_pods_uid(helm):
     assert environment(workload) == {
         "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:9481/aws/s3-reader/credentials",
         "AWS_CONTAINER_AUTHORIZATION_TOKEN": "metadata.uid",
+        "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_REGION": "eu-west-1",
         "AWS_DEFAULT_REGION": "eu-west-1",
     }

@@ -46,8 +46,10 @@
 {{/* For whom the pod's token is projected; the argument is the identity. */}}
 {{- define "workload-identity-agent.audience" -}}
 {{- $known := dict "aws" "sts.amazonaws.com" "azure" "api://AzureADTokenExchange" "alibaba" "sts.aliyuncs.com" -}}
-{{- with .provider.audiences -}}
-{{- first . -}}
+{{- if .provider.audiences -}}
+{{- first .provider.audiences -}}
+{{- else if and (eq .provider.type "gcp") .provider.workloadIdentityProvider -}}
+{{- printf "https://iam.googleapis.com/%s" .provider.workloadIdentityProvider -}}
 {{- else -}}
 {{- get $known .provider.type | required (printf "config.identities: %s: state the provider's audiences, or a source" .name) -}}
 {{- end -}}
@@ -62,7 +64,11 @@
 {{- regexFind "[0-9]+$" $listen -}}
 {{- end }}
 
-{{/* Where SDKs in the pod ask. */}}
+{{/* Where SDKs in the pod ask: the first address that is no socket file. */}}
 {{- define "workload-identity-agent.metadataAddress" -}}
-{{- first (dig "metadata" "listen" (list "127.0.0.1:9481") .Values.config) -}}
+{{- $found := list -}}
+{{- range dig "metadata" "listen" (list "127.0.0.1:9481") .Values.config -}}
+{{- if not (hasPrefix "unix:" .) -}}{{- $found = append $found . -}}{{- end -}}
+{{- end -}}
+{{- first $found | required "config.metadata.listen: add a TCP address: SDKs use no socket files" -}}
 {{- end }}

@@ -49,6 +49,14 @@ args: [run, --log-level, {{ .Values.logging.level }}, --log-format, {{ .Values.l
 env:
   - name: WI_AUTHORIZATION
     valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+  {{- if include "workload-identity-agent.api" . }}
+  - name: POD_NAME
+    valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  - name: POD_NAMESPACE
+    valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  - name: POD_UID
+    valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+  {{- end }}
 ports:
   - {name: wi-admin, containerPort: {{ include "workload-identity-agent.adminPort" . }}, protocol: TCP}
 startupProbe:
@@ -73,6 +81,9 @@ volumeMounts:
   {{- if include "workload-identity-agent.tokens" . }}
   - {name: wi-tokens, mountPath: /var/run/secrets/wi-agent-tokens, readOnly: true}
   {{- end }}
+  {{- if include "workload-identity-agent.api" . }}
+  - {name: wi-api, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+  {{- end }}
   {{- range $config.identities }}
   {{- if .sinks }}
   - {name: {{ include "workload-identity-agent.volume" .name }}, mountPath: /var/run/secrets/wi-agent/{{ .name }}}
@@ -92,6 +103,15 @@ volumeMounts:
 {{- end }}
 {{- end }}
 
+{{/* "true" where the agent talks to the API server: an identity has source `kubernetes`, and no kubeconfig of its own. */}}
+{{- define "workload-identity-agent.api" -}}
+{{- $asked := false -}}
+{{- range .Values.config.identities -}}
+{{- if and (eq (dig "source" "type" "" .) "kubernetes") (not (dig "source" "kubeconfig" "" .)) -}}{{- $asked = true -}}{{- end -}}
+{{- end -}}
+{{- if $asked -}}true{{- end -}}
+{{- end }}
+
 {{/* One volume for each identity: a container sees what it mounts and nothing else. In memory, so that no token reaches a disk. */}}
 {{- define "workload-identity-agent.volumes" -}}
 - name: wi-config
@@ -102,6 +122,15 @@ volumeMounts:
 - name: wi-tokens
   projected:
     sources: {{- . | trim | nindent 6 }}
+{{- end }}
+{{- if include "workload-identity-agent.api" . }}
+# What `automountServiceAccountToken` would give every container of the pod, for the agent alone.
+- name: wi-api
+  projected:
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3607}
+      - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+      - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
 {{- end }}
 {{- range (include "workload-identity-agent.config" . | fromYaml).identities }}
 {{- if .sinks }}
@@ -116,38 +145,6 @@ volumeMounts:
 {{- $identity := include "workload-identity-agent.identity" . | fromYaml -}}
 {{- if $identity.sinks -}}
 - {name: {{ include "workload-identity-agent.volume" .identity }}, mountPath: /var/run/secrets/wi-agent/{{ .identity }}, readOnly: true}
-{{- else -}}
-[]
-{{- end -}}
-{{- end }}
-
-{{/*
-Variables that make SDKs in your container use one identity; the argument holds `agent` and `identity`. One way only: the endpoint where it
-serves the identity, else the files, because AWS SDKs prefer the files' variables to the endpoint's.
-*/}}
-{{- define "workload-identity-agent.env" -}}
-{{- $identity := include "workload-identity-agent.identity" . | fromYaml -}}
-{{- if eq $identity.provider.type "aws" -}}
-{{- if has "container" (dig "serve" "dialects" list $identity) -}}
-- name: AWS_CONTAINER_CREDENTIALS_FULL_URI
-  value: http://{{ include "workload-identity-agent.metadataAddress" .agent }}/aws/{{ .identity }}/credentials
-- name: AWS_CONTAINER_AUTHORIZATION_TOKEN
-  valueFrom: {fieldRef: {fieldPath: metadata.uid}}
-{{- else -}}
-{{- $sink := first $identity.sinks | required (printf "config.identities: %s: neither served nor in files: nothing leads an SDK to it" .identity) -}}
-- name: AWS_ROLE_ARN
-  value: {{ $identity.provider.roleArn | quote }}
-- name: AWS_WEB_IDENTITY_TOKEN_FILE
-  value: {{ printf "%s/%s" $sink.directory (dig "names" "token" "token" $sink) | quote }}
-{{- with $identity.provider.sessionName }}
-- name: AWS_ROLE_SESSION_NAME
-  value: {{ . | quote }}
-{{- end }}
-{{- end }}
-- name: AWS_REGION
-  value: {{ $identity.provider.region | quote }}
-- name: AWS_DEFAULT_REGION
-  value: {{ $identity.provider.region | quote }}
 {{- else -}}
 []
 {{- end -}}
