@@ -1,6 +1,7 @@
-"""How SDKs ask the metadata endpoint, dialect by dialect, and what a good answer looks like."""
+"""How SDKs ask the metadata endpoint, dialect by dialect."""
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,6 +19,10 @@ LARGEST = 1 << 16
 """Bytes of an answer."""
 ECS_TTL, ECS_TOKEN = "X-aliyun-ecs-metadata-token-ttl-seconds", "X-aliyun-ecs-metadata-token"
 TTL, TOKEN = "X-aws-ec2-metadata-token-ttl-seconds", "X-aws-ec2-metadata-token"
+FORWARDED = MappingProxyType({"X-Forwarded-For": "192.0.2.1"})
+"""What no client beside the agent sends. The address is for documents (RFC 5737)."""
+WRONG = Secret("what-no-agent-hands-out")
+"""An authorization that is nobody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,10 @@ class Reply:
     url: str
     status: int
     body: bytes = field(repr=False)
+    flavour: str = ""
+    """`Metadata-Flavor`."""
+    kind: str = ""
+    """Its media type."""
 
     @property
     def answer(self) -> dict[str, Any]:
@@ -50,30 +59,33 @@ class Reply:
         return "".join(filter(str.isprintable, str(said)))[:300]
 
     @property
-    def brings(self) -> str:
-        """The credential in it, without the credential; empty where there is none."""
-        answer = self.answer
-        if answer.get("AccessKeyId") and answer.get("Expiration"):
-            return f"a session until {answer['Expiration']}"
-        if answer.get("access_token") and answer.get("expires_in"):
-            return f"an access token for {answer['expires_in']} s"
-        return ""
+    def word(self) -> str:
+        """The one word that it consists of; empty where it is something else, and no header or path could be made of it."""
+        return found.group().decode() if (found := re.fullmatch(rb"[\x21-\x7e]{1,512}", self.body)) else ""
 
 
 class Asker:
     """Asks about one identity. Raises what aiohttp raises, and TimeoutError."""
 
     def __init__(
-        self, session: "aiohttp.ClientSession", name: str, presented: Secret | None, facts: Mapping[str, str] = MappingProxyType({})
+        self,
+        session: "aiohttp.ClientSession",
+        name: str,
+        presented: Secret | None,
+        facts: Mapping[str, str] = MappingProxyType({}),
+        *,
+        more: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`more`: headers for each request."""
         self._session = session
         self._name = name
         self._presented = presented
         """The authorization, in dialects that have one."""
-        self._facts = facts
-        """What the dialects know of the identity."""
+        self._more = more
         self.url = ""
         """What was asked last."""
+        self.resource = facts.get("resource", "")
+        """What Azure's dialects are asked for."""
 
     async def container(self, spot: Spot) -> Reply:
         """One request with the authorization."""
@@ -82,14 +94,7 @@ class Asker:
 
     async def imds(self, spot: Spot) -> Reply:
         """A session token, the role's name, the role's credential."""
-        base = spot.root or f"{spot.base}/aws/{self._name}/imds"
-        reply = await self._send("PUT", f"{base}/latest/api/token", {TTL: "60"})
-        if reply.status == 200:
-            headers = {TOKEN: reply.body.decode("ascii", "replace")}
-            reply = await self._send("GET", f"{base}/latest/meta-data/iam/security-credentials/", headers)
-        if reply.status == 200:
-            reply = await self._send("GET", reply.url + reply.body.decode("ascii", "replace"), headers)
-        return reply
+        return await self._descend(spot.root or f"{spot.base}/aws/{self._name}/imds", "iam", TTL, TOKEN)
 
     async def gce(self, spot: Spot) -> Reply:
         """The access token, without the questions before it."""
@@ -114,24 +119,32 @@ class Asker:
 
     async def ecs(self, spot: Spot) -> Reply:
         """A session token, the role's name, the role's credential."""
-        reply = await self._send("PUT", f"{spot.root}/latest/api/token", {ECS_TTL: "60"})
-        if reply.status == 200:
-            headers = {ECS_TOKEN: reply.body.decode("ascii", "replace")}
-            reply = await self._send("GET", f"{spot.root}/latest/meta-data/ram/security-credentials/", headers)
-        if reply.status == 200:
-            reply = await self._send("GET", reply.url + reply.body.decode("ascii", "replace"), headers)
-        return reply
+        return await self._descend(spot.root, "ram", ECS_TTL, ECS_TOKEN)
+
+    async def _descend(self, base: str, service: str, ttl: str, token: str) -> Reply:
+        """As far as it gets."""
+        reply = await self._send("PUT", f"{base}/latest/api/token", {ttl: "60"})
+        if reply.status != 200 or not reply.word:
+            return reply
+        headers = {token: reply.word}
+        reply = await self._send("GET", f"{base}/latest/meta-data/{service}/security-credentials/", headers)
+        if reply.status != 200 or not reply.word:
+            return reply
+        return await self._send("GET", reply.url + quote(reply.word, safe="+=,.@"), headers)
 
     def _query(self, version: str) -> str:
-        return urlencode({"api-version": version, "resource": self._facts.get("resource", "")})
+        return urlencode({"api-version": version, "resource": self.resource})
 
     async def _send(self, method: str, url: str, headers: Mapping[str, str], *, shown: str = "") -> Reply:
         import aiohttp  # noqa: PLC0415  # loaded by the session anyway
 
         self.url = shown or url
-        timeout = aiohttp.ClientTimeout(total=PATIENCE)
-        async with self._session.request(method, url, headers=headers, allow_redirects=False, timeout=timeout) as response:
-            return Reply(self.url, response.status, await response.content.read(LARGEST))
+        timeout, whole = aiohttp.ClientTimeout(total=PATIENCE), {**headers, **self._more}
+        async with self._session.request(method, url, headers=whole, allow_redirects=False, timeout=timeout) as response:
+            body = b""
+            while len(body) < LARGEST and (part := await response.content.read(LARGEST - len(body))):
+                body += part
+            return Reply(self.url, response.status, body, response.headers.get("Metadata-Flavor", ""), response.content_type)
 
 
 ASKED: Mapping[str, Callable[[Asker, Spot], Awaitable[Reply]]] = {

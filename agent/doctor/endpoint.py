@@ -3,22 +3,19 @@
 import asyncio
 from pathlib import Path
 
-from agent import providers
 from agent.authorization import FILE
 from agent.dialects import DIALECTS
 from agent.disk.retained import LONGEST
-from agent.doctor.asking import ASKED, Asker, Reply
-from agent.doctor.case import PATIENCE, Case, broken, ok, skipped, warning
+from agent.doctor import addresses, surroundings
+from agent.doctor.asking import ASKED, FORWARDED, WRONG, Asker, Reply
+from agent.doctor.case import PATIENCE, Case, broken, skipped, warning
+from agent.doctor.judgement import LINK, judged, stranger
 from agent.doctor.report import Finding, Verdict
 from agent.facts import facts
 from agent.model import Secret
 from agent.offload import in_thread
 from agent.reading.rules.identities import authorization
-from agent.spots import spot
-
-LINK = "endpoint"
-WEAKER = ("AWS_CONTAINER_", "AWS_EC2_")
-"""Ways to the endpoint themselves."""
+from agent.variables import Spot
 
 
 class _Unknown(Exception):  # noqa: N818  # a finding
@@ -32,37 +29,35 @@ class _Unknown(Exception):  # noqa: N818  # a finding
 
 async def look(case: Case, *, refused: bool) -> list[Finding]:
     """What the endpoint answers in each dialect, and what in this environment would keep an SDK from asking it at all."""
-    identity = case.identity
-    if not identity.serve.dialects:
+    dialects = case.identity.serve.dialects
+    if not dialects:
         return [Finding(LINK, Verdict.UNUSED, "not served: serve.dialects is empty")]
     if not case.base:
         return [broken(LINK, "it listens on no TCP address, and SDKs use no socket files", "add one to metadata.listen")]
-    findings = []
-    for dialect in identity.serve.dialects:
-        if dialect in ASKED:
-            findings.append(await _look(case, dialect, refused=refused))
-        else:
-            findings.append(Finding(LINK, Verdict.UNUSED, f"served as {dialect}, which is not looked at here"))
-    variables = providers.served(identity.provider, case.name, spot(case.config, identity, identity.serve.dialects[0]))
-    stronger = [name for name in variables.unset if case.environ.get(name) and not name.startswith(WEAKER)] if variables else []
-    if stronger:
-        remedy = f'eval "$(wi-agent env {case.name})" clears them'
-        remedy += "; in EKS remove the annotation eks.amazonaws.com/role-arn" if "AWS_ROLE_ARN" in stronger else ""
-        findings.append(warning(LINK, f"{', '.join(stronger)} set here: SDKs prefer that to the endpoint", remedy))
-    return findings
+    missing = addresses.missing(case)
+    findings = list(missing.values())
+    for dialect in dialects:
+        where, host = addresses.asked(case.config, case.identity, dialect)
+        if host not in missing:
+            findings += await _look(case, where, refused=refused)
+    return [*findings, *surroundings.look(case)]
 
 
-async def _look(case: Case, dialect: str, *, refused: bool) -> Finding:
+async def _look(case: Case, where: Spot, *, refused: bool) -> list[Finding]:
     presented = None
-    if DIALECTS[dialect].authorized:
+    if DIALECTS[where.dialect].authorized:
         try:
             async with asyncio.timeout(PATIENCE):
                 presented = await in_thread(f"look {case.name}", lambda: _authorization(case))
         except TimeoutError:
-            return broken(LINK, f"the authorization's disk did not answer within {PATIENCE:.0f} s", "look at the volume")
+            return [broken(LINK, f"the authorization's disk did not answer within {PATIENCE:.0f} s", "look at the volume")]
         except _Unknown as why:
-            return skipped(LINK, "the agent") if case.view.status is None else broken(LINK, why.reason, why.remedy)
-    return await _ask(case, dialect, presented, refused=refused)
+            return [skipped(LINK, "the agent") if case.view.status is None else broken(LINK, why.reason, why.remedy)]
+    found = await _ask(case, where, presented, refused=refused)
+    if found.verdict is Verdict.OK and not addresses.wired(where):
+        text = f"SDKs ask {addresses.ALIBABAS} and nothing else, and the agent does not listen there"
+        return [found, warning(LINK, text, f'add "{addresses.ALIBABAS}" to metadata.listen, and restart the agent')]
+    return [found]
 
 
 def _authorization(case: Case) -> Secret:
@@ -95,51 +90,33 @@ def _authorization(case: Case) -> Secret:
     )
 
 
-async def _ask(case: Case, dialect: str, presented: Secret | None, *, refused: bool) -> Finding:
+async def _ask(case: Case, where: Spot, presented: Secret | None, *, refused: bool) -> Finding:
+    """Once rightly; where that brings a credential, once wrongly too: then it has to bring none."""
     import aiohttp  # noqa: PLC0415  # loaded by the session anyway
 
-    where = spot(case.config, case.identity, dialect)
-    asker = Asker(await case.toolbox.http(), case.name, presented, facts(case.identity))
+    session, known = await case.toolbox.http(), facts(case.identity)
+    asker, ask = Asker(session, case.name, presented, known), ASKED[where.dialect]
+    wrongly = Asker(session, case.name, WRONG, known) if presented else Asker(session, case.name, None, known, more=FORWARDED)
     try:
-        reply = await ASKED[dialect](asker, where)
+        found = judged(case, where.dialect, await ask(asker, where), asker.resource, refused=refused)
+        return found if found.verdict is not Verdict.OK else _guarded(found, await ask(wrongly, where), authorized=presented is not None)
     except TimeoutError:
-        return broken(LINK, f"{asker.url} did not answer within {PATIENCE:.0f} s", "see whether the agent runs and is not starved of CPU")
-    except (aiohttp.ClientError, OSError):
+        if case.view.status is None:
+            return stranger(asker.url, f"did not answer within {PATIENCE:.0f} s")
+        return broken(
+            LINK, f"{asker.url} did not answer within {PATIENCE:.0f} s", "see whether the agent is starved of CPU, or was stopped"
+        )
+    except aiohttp.ClientConnectorError:
         if case.view.status is None:
             return skipped(LINK, "the agent")
-        return broken(
-            LINK, f"nothing answers on {asker.url}", "the running agent listens elsewhere: it reads metadata.listen at its start only"
-        )
-    return _judged(case, reply, authorized=DIALECTS[dialect].authorized, refused=refused)
+        remedy = "restart the agent, if metadata.listen was changed since; else ask in its network: kubectl exec POD -c CONTAINER"
+        return broken(LINK, f"nothing answers on {asker.url}", remedy)
+    except (aiohttp.ClientError, OSError):
+        return stranger(asker.url, "does not speak HTTP to the end")
 
 
-def _judged(case: Case, reply: Reply, *, authorized: bool, refused: bool) -> Finding:
-    """What a status means; of a good answer only its expiry is looked at."""
-    url, status, reason = reply.url, reply.status, reply.reason
-    match status:
-        case 200 if reply.brings:
-            return ok(LINK, f"{url} answers 200: {reply.brings}")
-        case 401 if authorized:
-            where = "the value of the variable" if case.identity.serve.authorization else "what lies in the file"
-            remedy = (
-                "start both containers with the same value"
-                if case.identity.serve.authorization
-                else "a running agent puts its own back within seconds: see whether this directory is the one it writes to"
-            )
-            return broken(LINK, f"{url} answers 401: {where} is not the running agent's authorization", remedy)
-        case 403:
-            return broken(
-                LINK, f"{url} answers 403: {reason}", "ask from beside the agent, by one of metadata.listen's addresses, without a proxy"
-            )
-        case 404:
-            return broken(
-                LINK, f"{url} answers 404: {reason}", "the running agent has another configuration: send it SIGHUP, and look in its log"
-            )
-        case 503 if refused:
-            return skipped(LINK, "the token and the exchange")
-        case 503:
-            return broken(LINK, f"{url} answers 503: {reason}", "see the agent's line above; wi-agent renew tries again at once")
-        case _:
-            return broken(
-                LINK, f"{url} answers {status}, which the agent would not", "free the port for the agent, or set another metadata.listen"
-            )
+def _guarded(found: Finding, reply: Reply, *, authorized: bool) -> Finding:
+    """What was found, unless what must be refused is not."""
+    if reply.status != 200:
+        return found
+    return stranger(reply.url, f"answers 200 to {'a wrong authorization' if authorized else 'what a proxy has forwarded'}, too")

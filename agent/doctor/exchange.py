@@ -1,6 +1,7 @@
 """The exchange: one real one, with the patience that the agent has."""
 
 import asyncio
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -10,6 +11,8 @@ from agent.doctor.report import Finding, Verdict
 from agent.errors import RefreshError, Unavailable
 
 LINK = "exchange"
+WHOSE = ("role_arn", "client_id")
+"""Settings that name the principal, where there is no chain of `roles`."""
 
 
 async def attempt(case: Case) -> list[Finding]:
@@ -33,5 +36,12 @@ async def attempt(case: Case) -> list[Finding]:
         return [(warning if silent else broken)(LINK, case.own(error.message) + by, remedy)]
     case.exchanged = True
     until = f" until {credential.expires_at:%Y-%m-%dT%H:%M:%SZ}" if credential.expires_at else ""
+    return [ok(LINK, f"{provider.host} gave {_gift(settings)}{until}{by}")]
+
+
+def _gift(settings: Any) -> str:
+    """What this cloud gives, and whose it is."""
     roles = getattr(settings, "roles", ())
-    return [ok(LINK, f"{provider.host} gave a session{f' of {roles[-1]}' if roles else ''}{until}{by}")]
+    whose = roles[-1] if roles else next((found for name in WHOSE if (found := getattr(settings, name, None))), "")
+    kind = "a session" if tag(settings) in {"aws", "alibaba"} else "an access token"
+    return f"{kind} of {whose}" if whose else kind

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent import providers, sources
 from agent.claims import read_token
-from agent.doctor.case import PATIENCE, Case, broken, ok, tag, warning
+from agent.doctor.case import PATIENCE, Case, View, broken, ok, tag, warning
 from agent.doctor.report import Finding
 from agent.errors import ConfigError, RefreshError
 from agent.model import IdentityToken
@@ -27,15 +27,24 @@ def agent(case: Case) -> list[Finding]:
     found: Mapping[str, Any] | None = next((one for one in view.status["identities"] if one["name"] == case.name), None)
     if found is None:
         remedy = "let it read the configuration again: send it SIGHUP, and look in its log for why that was refused"
-        return [broken("agent", f"answers on {view.socket}, and does not know this identity", remedy)]
+        return [broken("agent", f"answers on {view.socket}, and does not know this identity", remedy), *_refused(view)]
     failures = [found["failure"], *(sink["failure"] for sink in found["sinks"])]
     failure = next((one for one in failures if one), None)
     text = f"answers on {view.socket}: {found['state']}"
     if found["state"] == "fresh" and not failure:
-        return [ok("agent", text)]
+        return [ok("agent", text), *_refused(view)]
     why = f", last failure {failure['result']} ({failure['count']} in a row): {case.own(failure['message'])}" if failure else ""
     remedy = str(failure["remedy"]) if failure else "see the links below"
-    return [(warning if found["state"] == "fresh" else broken)("agent", f"{text}{why}", remedy)]
+    return [(warning if found["state"] == "fresh" else broken)("agent", f"{text}{why}", remedy), *_refused(view)]
+
+
+def _refused(view: View) -> list[Finding]:
+    """What is walked here is the file as it is now, and the agent may run on an earlier one."""
+    refused = view.status.get("refusedConfiguration") if view.status else None
+    if not refused:
+        return []
+    text = f"it refused the configuration file as it is now, and runs on the one before: {refused[0]}"
+    return [warning("agent", text, "restart it where that needs a restart; else correct the file: wi-agent check")]
 
 
 async def source(case: Case, keys: ConfigError | None) -> list[Finding]:

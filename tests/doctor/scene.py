@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ class Scene:
     def __init__(self, aws: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
         self.cloud = aws
         self.ports = {"endpoint": free_port(), "own-issuer": free_port(), "issuer": aws.issuer.port, "sts": aws.sts.port}
+        self.granted: Callable[[], Iterator[str]] = lambda: iter(())
+        """What another cloud than AWS has granted."""
         self._capsys = capsys
         self.present()
 
@@ -84,7 +86,7 @@ class Scene:
                 await fleet.apply(found)
                 await _listen(stack, found, parts, clock, Reloader(CONFIG, os.environ, found, fleet, clock))
                 async with asyncio.timeout(5):
-                    while not (parts.store.delivered(NAME, clock.now()) if delivered else _failed(parts)):
+                    while not (parts.store.delivered(NAME, clock.now()) if delivered else failed(parts)):
                         await parts.store.change()
                 yield parts
                 raise _Stopped
@@ -105,6 +107,7 @@ class Scene:
         for session in self.cloud.sts.sessions.values():
             yield session.secret
             yield session.token
+        yield from self.granted()
         for path in (TOKEN, *Path("run").glob("*/token"), *Path("run").glob("*/authorization")):
             if path.is_file() and len(text := path.read_text()) > 8:
                 yield from {text, text.rpartition(".")[2]}
@@ -112,7 +115,7 @@ class Scene:
     def _scrub(self, text: str) -> str:
         """Without ports, times, keys and users, which differ from run to run."""
         for name, port in self.ports.items():
-            text = text.replace(f"127.0.0.1:{port}", f"<{name}>")
+            text = text.replace(f"127.0.0.1:{port}", f"<{name}>").replace(f"sport = :{port}'", f"sport = :<{name}>'")
         text = re.sub(r"127\.0\.0\.1:\d+|\('127\.0\.0\.1', \d+\)", "<nobody>", text)
         text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "<time>", text)
         text = re.sub(r"\d+ s left", "<n> s left", text)
@@ -147,6 +150,7 @@ def tree() -> dict[str, object]:
     return found
 
 
-def _failed(parts: Parts) -> bool:
+def failed(parts: Parts) -> bool:
+    """Whether the last refresh was in vain."""
     record = parts.store.record(Key(NAME))
     return bool(record and record.failure)

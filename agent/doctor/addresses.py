@@ -1,0 +1,66 @@
+"""The addresses that clients ask: whether this network namespace has them, and which of them an identity is looked for at.
+
+Where it lacks one, it is not asked: on a cloud's machine the cloud's own metadata service would answer there.
+"""
+
+import errno
+import socket
+from ipaddress import ip_address
+
+from agent.config import Config, Identity
+from agent.doctor.case import Case, broken
+from agent.doctor.report import Finding
+from agent.reading.rules.serving import ECS, HTTP
+from agent.spots import spot
+from agent.variables import Spot
+
+LINK = "endpoint"
+ALIBABAS = f"{ECS}:{HTTP}"
+"""Where Alibaba Cloud's SDKs ask in the dialect `ecs`."""
+
+
+def asked(config: Config, identity: Identity, dialect: str) -> tuple[Spot, str]:
+    """Where this dialect's clients ask, and its host. Alibaba Cloud's SDKs ask one address, if the agent listens there."""
+    where = spot(config, identity, dialect)
+    if dialect == "ecs":
+        listening = {one.port for one in config.metadata.listen if one.host in {ECS, ""} and not one.path}
+        if listening and (identity.serve.port == HTTP or (identity.serve.default and HTTP in listening)):
+            return Spot(dialect=dialect, base=where.base, root=f"http://{ECS}", facts=where.facts), ECS
+    return where, (where.root or where.base).removeprefix("http://").rpartition(":")[0].strip("[]")
+
+
+def wired(where: Spot) -> bool:
+    """Whether SDKs come there by themselves, those that can be sent nowhere else."""
+    return where.dialect != "ecs" or where.root == f"http://{ECS}"
+
+
+def missing(case: Case) -> dict[str, Finding]:
+    """What to say of each address that clients should ask and that is on no interface here, by host."""
+    config, identity = case.config, case.identity
+    hosts = [address.host for address in config.metadata.listen if address.host and not address.path]
+    hosts += [asked(config, identity, dialect)[1] for dialect in identity.serve.dialects]
+    return {host: _missing(host) for host in dict.fromkeys(hosts) if absent(host)}
+
+
+def absent(host: str) -> bool:
+    """Whether no interface of this network namespace has that address; names are not looked up."""
+    try:
+        family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
+    except ValueError:
+        return False
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except OSError as error:
+        return error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+    return False
+
+
+def _missing(host: str) -> Finding:
+    width = 128 if ":" in host else 32
+    remedy = (
+        f"as root, where the agent and the workload share their network, before the agent starts: ip address add {host}/{width} dev lo"
+        if not ip_address(host).is_loopback
+        else "take it out of metadata.listen: this machine does without"
+    )
+    return broken(LINK, f"{host} is on no interface here, so no SDK can reach the agent there", remedy)

@@ -1,0 +1,72 @@
+"""What in this environment would keep an SDK from asking the endpoint: variables that win over it, lead elsewhere, or name a proxy."""
+
+from collections.abc import Iterator
+
+from agent import providers
+from agent.doctor.case import Case, warning
+from agent.doctor.report import Finding
+from agent.spots import spot
+from agent.variables import Variables
+
+LINK = "endpoint"
+WEAKER = (
+    "AWS_CONTAINER_",
+    "AWS_EC2_",
+    "AZURE_POD_IDENTITY_",
+    "IDENTITY_",
+    "IMDS_",
+    "MSI_",
+    "ALIBABA_CLOUD_CREDENTIALS_URI",
+    "ALIBABA_CLOUD_ECS_",
+)
+"""Ways to the endpoint themselves."""
+WEBHOOKS = {
+    "AWS_ROLE_ARN": "in EKS remove the annotation eks.amazonaws.com/role-arn",
+    "AZURE_FEDERATED_TOKEN_FILE": "in AKS remove the label azure.workload.identity/use",
+    "ALIBABA_CLOUD_OIDC_TOKEN_FILE": "in ACK remove the label pod-identity.alibabacloud.com/injection",
+}
+"""What sets them behind one's back, and how to stop that."""
+PROXIES = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+
+
+def look(case: Case) -> Iterator[Finding]:
+    """A warning for each kind; nothing where `env` could not say what an SDK needs."""
+    identity = case.identity
+    variables = providers.served(identity.provider, case.name, spot(case.config, identity, identity.serve.dialects[0]))
+    if variables is None:
+        return
+    clear = f'eval "$(wi-agent env {case.name})"'
+    stronger = [name for name in variables.unset if case.environ.get(name) and name not in PROXIES and not name.startswith(WEAKER)]
+    if stronger:
+        webhooks = "".join(f"; {remedy}" for name, remedy in WEBHOOKS.items() if name in stronger)
+        yield warning(LINK, f"{', '.join(stronger)} set here: SDKs prefer that to the endpoint", f"{clear} clears them{webhooks}")
+    if astray := [name for name in variables.values if _leads_astray(case, variables, name)]:
+        yield warning(LINK, f"{', '.join(astray)} set here, and to another place than this endpoint", f"{clear} corrects it")
+    if proxies := [name for name in PROXIES if case.environ.get(name)]:
+        if any(name in variables.unset for name in proxies):
+            yield warning(LINK, f"{', '.join(proxies)} set here: this cloud's SDKs ask it even for the endpoint", f"{clear} clears it")
+        elif not _spared(case, variables):
+            yield warning(
+                LINK, f"{', '.join(proxies)} set here, and NO_PROXY leaves out the endpoint: SDKs would ask the proxy", f"{clear} adds it"
+            )
+
+
+def _leads_astray(case: Case, variables: Variables, name: str) -> bool:
+    """Whether it should name the endpoint and names something else. Its value is not shown: it may hold an authorization."""
+    wanted, found = variables.values[name], case.environ.get(name, "")
+    before = wanted if isinstance(wanted, str) else getattr(wanted, "before", "")
+    hosts = {
+        one.removeprefix("http://").partition("/")[0]
+        for one in (case.base, spot(case.config, case.identity, case.identity.serve.dialects[0]).root)
+    }
+    place = before.removeprefix("http://").partition("/")[0]
+    return bool(found) and place in hosts - {""} and not found.startswith(before)
+
+
+def _spared(case: Case, variables: Variables) -> bool:
+    """Whether NO_PROXY names every host that it should; a star names all."""
+    for name in ("NO_PROXY", "no_proxy"):
+        there = {host.strip() for host in case.environ.get(name, "").split(",")}
+        if "*" in there or set(variables.additions.get(name, "").split(",")) <= there:
+            return True
+    return False
