@@ -1,4 +1,8 @@
-"""What a client has to present to the metadata endpoint where nobody configured it: made up once, kept beside the files."""
+"""What clients have to present to the metadata endpoint where nobody configured it: made up once, kept beside the files.
+
+SDKs read it once and hold on to it, so it is the identity's for as long as that is configured: whoever it is at the
+moment, and wherever its files lie.
+"""
 
 import secrets
 from collections.abc import Sequence
@@ -14,18 +18,37 @@ FILE = "authorization"
 BYTES = 32
 
 
-async def shared(identity: str, sinks: Sequence[Sink]) -> Secret:
-    """The one that an earlier process left in a sink, else a new one; left in all of them for the workload to read."""
-    kept = None
-    for sink in sinks:
-        try:
-            kept = kept or await sink.recall(FILE)
-        except RefreshError as error:
-            log.info("authorization.not_recalled", identity=identity, sink=sink.name, reason=str(error))
-    text = kept or Secret(secrets.token_urlsafe(BYTES))
-    for sink in sinks:
-        try:
-            await sink.retain(FILE, text)
-        except RefreshError as error:  # the courier writes it with the first grant
-            log.warning("authorization.not_written", identity=identity, sink=sink.name, error=error.message, remedy=error.remedy)
-    return text
+class Authorizations:
+    """Those that were made up here or by an earlier process, by identity."""
+
+    def __init__(self) -> None:
+        self._made_up: dict[str, Secret] = {}
+
+    def known(self, identity: str) -> Secret | None:
+        """The identity's; None where none has been made up yet."""
+        return self._made_up.get(identity)
+
+    def forget(self, identity: str) -> None:
+        """It is configured no more; the next of this name gets another."""
+        self._made_up.pop(identity, None)
+
+    async def share(self, identity: str, sinks: Sequence[Sink]) -> Secret:
+        """The identity's own, else one that an earlier process left in a sink, else a new one; in all of them for the workload to read."""
+        found = [await recall(identity, sink) for sink in sinks]
+        kept = self._made_up.get(identity) or next((text for text in found if text), None)
+        text = self._made_up[identity] = kept or Secret(secrets.token_urlsafe(BYTES))
+        for sink in sinks:
+            try:
+                await sink.retain(FILE, text)
+            except RefreshError as error:  # the courier writes it with the first grant
+                log.warning("authorization.not_written", identity=identity, sink=sink.name, error=error.message, remedy=error.remedy)
+        return text
+
+
+async def recall(identity: str, sink: Sink) -> Secret | None:
+    """What an earlier process left in a sink, if anything; from here on the sink knows the file for its own."""
+    try:
+        return await sink.recall(FILE)
+    except RefreshError as error:
+        log.warning("authorization.not_recalled", identity=identity, sink=sink.name, reason=str(error))
+        return None

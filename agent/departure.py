@@ -19,11 +19,11 @@ def whereabouts(sink: str) -> str:
     return f"{kind}:{os.path.realpath(where)}" if kind == "files" else sink
 
 
-async def withdraw(sink: Sink) -> None:
-    """Takes away what it wrote, and lets go; raises nothing, for others have to go too."""
+async def withdraw(sink: Sink, *, retained: bool = True) -> None:
+    """Takes away what it wrote, or all but what it retains, and lets go; raises nothing, for others have to go too."""
     try:
         async with asyncio.timeout(PATIENCE):
-            await sink.withdraw()
+            await sink.withdraw(retained=retained)
     except Exception as error:  # noqa: BLE001  # whatever it is
         log.error("delivery.not_withdrawn", sink=sink.name, error=str(error) or type(error).__name__)  # noqa: TRY400
     await close(sink)

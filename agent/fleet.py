@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from agent import providers, sinks, sources
-from agent.authorization import shared
+from agent.authorization import Authorizations, recall
 from agent.config import Config, Identity, identity_digest
 from agent.courier import Courier
 from agent.departure import close, whereabouts, withdraw
@@ -50,6 +50,7 @@ class Fleet:
         self._toolbox = toolbox
         self._group = group
         self._environ = environ
+        self._authorizations = Authorizations()
         self._gate = Gate(16)
         self._config = Config()
         self._members: dict[str, Member] = {}
@@ -65,14 +66,16 @@ class Fleet:
             self._gate = Gate(config.refresh.concurrency)
         gone = [name for name in self._configured if name not in wanted]
         changed = [name for name, before in self._configured.items() if name in wanted and not (same and before == wanted[name])]
-        self._config, self._configured = config, wanted
+        before, self._config, self._configured = self._configured, config, wanted
         for name in gone:
             former = await self._following.leave(name)
-            await self.dismiss(name)
-            for sink in former.leaving if former else ():
+            left = [*(former.leaving if former else ()), *await self._left(before[name])]
+            await self.dismiss(name, wholly=True)
+            self._authorizations.forget(name)
+            for sink in left:
                 await withdraw(sink)
         taken = {whereabouts(f"files:{sink.directory}"): identity.name for identity in config.identities for sink in identity.sinks}
-        halted = {name: await self._halt(name, taken) for name in changed}
+        halted = {name: await self._halt(before[name], taken) for name in changed}
         for member in list(self._members.values()):
             for sink in [sink for sink in member.leaving if whereabouts(sink.name) in taken]:
                 await self._leave(member, sink)
@@ -80,10 +83,11 @@ class Fleet:
             if name in self._members or name in self._following:
                 continue
             if followed(identity):
+                await self._announce(identity)
                 self._following.begin(identity, halted.get(name))
             else:
-                before = halted.get(name)
-                await self.take_up(identity, before.leaving if before else [])
+                former = halted.get(name)
+                await self.take_up(identity, former.leaving if former else [])
 
     @property
     def identities(self) -> Mapping[str, Identity]:
@@ -115,8 +119,10 @@ class Fleet:
         return [sinks.build(settings, identity.name, digest, self._toolbox) for settings in identity.sinks]
 
     def authorization(self, identity: Identity) -> Secret | None:
-        text = identity.serve.authorization if identity.serve.dialects else None
-        return Secret(authorization(text, self._environ)) if text else None
+        if not identity.serve.dialects:
+            return None
+        text = identity.serve.authorization
+        return Secret(authorization(text, self._environ)) if text else self._authorizations.known(identity.name)
 
     async def take_up(self, identity: Identity, leaving: list[Sink], uid: str = "") -> None:
         tools = self._toolbox
@@ -150,16 +156,15 @@ class Fleet:
             member.tasks.append(self.run(self._see_off(member, digest), f"see off {identity.name}"))
         log.info("identity.taken_up", identity=identity.name, source=about.source, provider=about.provider)
 
-    async def _halt(self, name: str, taken: Mapping[str, str]) -> Former | None:
+    async def _halt(self, identity: Identity, taken: Mapping[str, str]) -> Former | None:
         """Stops an identity whose settings changed; returns its sinks that nobody has under the new settings, None if it held nothing.
 
         `taken`: the identity that each place belongs to from now on. Where it is another's, this one's files go at once.
         """
+        name = identity.name
         former = await self._following.leave(name)
+        sinks = [*(former.leaving if former else ()), *await self._left(identity)]
         member = self._members.pop(name, None)
-        if member is None and former is None:
-            return None
-        sinks = list(former.leaving) if former else []
         if member:
             await _cancel(member.tasks)
             sinks += [*member.sinks, *member.leaving]
@@ -170,6 +175,10 @@ class Fleet:
                 leaving.append(sink)
             else:
                 await (close if heir == name else withdraw)(sink)
+        if member is None and former is None:
+            for sink in leaving:
+                await withdraw(sink)
+            return None
         return Former(leaving, former.follower if former else None)
 
     async def _see_off(self, member: Member, digest: str) -> None:
@@ -188,22 +197,45 @@ class Fleet:
         self._toolbox.tally.retire((sink.name,))
         member.leaving = [other for other in member.leaving if other is not sink]
 
-    async def dismiss(self, name: str, instead: Callable[[], None] = lambda: None) -> None:
-        """The identity is gone, or another: its files and its place in the store go at once."""
+    async def dismiss(self, name: str, instead: Callable[[], None] = lambda: None, *, wholly: bool = False) -> None:
+        """The identity is another, or `wholly` gone: its files and its place in the store go at once.
+
+        What its clients present stays where it lies until it is gone: they hold on to it.
+        """
         member = self._members.pop(name, None)
         if member:
             await _cancel(member.tasks)
         self._store.forget(name)
-        places = [*member.sinks, *member.leaving] if member else []
-        self._toolbox.tally.forget(name, tuple(place.name for place in places))
+        places, leaving = (member.sinks, member.leaving) if member else ([], [])
+        self._toolbox.tally.forget(name, tuple(place.name for place in (*places, *leaving)))
         instead()
         for place in places:
+            await withdraw(place, retained=wholly)
+        for place in leaving:
             await withdraw(place)
         log.info("identity.withdrawn", identity=name)
 
     async def _authorization(self, identity: Identity, places: list[Sink]) -> Secret | None:
         """What clients have to present: as configured, else kept from an earlier start, else made up now; it lies beside the files."""
-        return self.authorization(identity) or (await shared(identity.name, places) if identity.serve.dialects else None)
+        if identity.serve.dialects and not identity.serve.authorization:
+            return await self._authorizations.share(identity.name, places)
+        return self.authorization(identity)
+
+    async def _announce(self, identity: Identity) -> None:
+        """Has what clients present lie in its places before anybody knows who it is."""
+        places = self.places(identity)
+        await self._authorization(identity, places)
+        for place in places:
+            await close(place)
+
+    async def _left(self, identity: Identity) -> list[Sink]:
+        """The places of one that does not run: an earlier process may have left something there, and what clients present lies there."""
+        if identity.name in self._members:
+            return []
+        places = self.places(identity)
+        for place in places if self._authorizations.known(identity.name) else ():
+            await recall(identity.name, place)
+        return places
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._group.create_task(work, name=name)

@@ -18,7 +18,6 @@ from agent.follower import Follower
 from agent.model import Key, Secret, Sink
 from agent.particulars import vacant
 from agent.principal import Sighting, followed
-from agent.record import Profile
 from agent.store import Store
 from agent.toolbox import Toolbox
 
@@ -36,14 +35,17 @@ class Crew(Protocol):
     async def take_up(self, identity: Identity, leaving: list[Sink], uid: str = "") -> None:
         """Runs it; `leaving` is withdrawn once the new has been delivered."""
 
-    async def dismiss(self, name: str, instead: Callable[[], None] = ...) -> None:
-        """Ends it, and takes away what it held and wrote; between the two, `instead` says what there is in its place."""
+    async def dismiss(self, name: str, instead: Callable[[], None]) -> None:
+        """Ends it, and takes away what it held and wrote, but not what its clients present, for it is expected back.
+
+        Between the two, `instead` says what there is in its place.
+        """
 
     def places(self, identity: Identity, uid: str = "") -> list[Sink]:
         """Where it is written, for whom it would be by this UID; new ones each time."""
 
     def authorization(self, identity: Identity) -> Secret | None:
-        """What its clients have to present, where the configuration says so."""
+        """What its clients have to present, as far as that is known."""
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """A task in the one group."""
@@ -102,30 +104,30 @@ class Following:
 
     async def settle(self, identity: Identity, uid: str) -> None:
         name = identity.name
-        former, known = self._former.pop(name, None), self._store.profile(name)
+        former = self._former.pop(name, None)
         if running := self._crew.running(name):
             if running == (identity, uid):
                 self.seen(identity)
                 return
             changed = NotReady(f"{name}: its ServiceAccount is another, or says another principal")
-            await self._crew.dismiss(name, lambda: self._enrol(identity, changed, known))
+            await self._crew.dismiss(name, lambda: self._enrol(identity, changed))
         elif former is None or self._another(name, former):
             if name not in self._empty:
                 await self._clear(identity, former, uid)
             self._store.forget(name)
-            self._enrol(identity, None, known)  # at no moment is it unknown, or readiness and `once` would do without it
+            self._enrol(identity, None)  # at no moment is it unknown, or readiness and `once` would do without it
             former = None
         self._empty.discard(name)
         await self._crew.take_up(identity, former.leaving if former else [], uid)
 
     async def vacate(self, identity: Identity, error: RefreshError) -> None:
         name = identity.name
-        former, known = self._former.pop(name, None), self._store.profile(name)
+        former = self._former.pop(name, None)
         if self._crew.running(name):
-            await self._crew.dismiss(name, lambda: self._enrol(identity, error, known))
+            await self._crew.dismiss(name, lambda: self._enrol(identity, error))
         elif name not in self._empty:
             self._store.forget(name)
-            self._enrol(identity, error, known)
+            self._enrol(identity, error)
             await self._clear(identity, former)
         else:
             self._enrol(identity, error)
@@ -143,11 +145,9 @@ class Following:
         if record and record.note.startswith(UNSEEN):
             record.note = ""
 
-    def _enrol(self, identity: Identity, error: RefreshError | None, known: Profile | None = None) -> None:
-        """It is known, `missing`, and why. `known`: as what it was until now, if it has been forgotten."""
-        known = known or self._store.profile(identity.name)
-        authorization = self._crew.authorization(identity) or (known.authorization if known else None)
-        profile = vacant(identity, tuple(place.name for place in self._crew.places(identity)), authorization)
+    def _enrol(self, identity: Identity, error: RefreshError | None) -> None:
+        """It is known, `missing`, and why."""
+        profile = vacant(identity, tuple(place.name for place in self._crew.places(identity)), self._crew.authorization(identity))
         if self._store.profile(identity.name) != profile:
             self._store.enrol(profile)
         if error:
@@ -170,7 +170,7 @@ class Following:
             if uid is not None and await _holds(place):
                 await close(place)
             else:
-                await withdraw(place)
+                await withdraw(place, retained=False)
 
 
 async def _holds(place: Sink) -> bool:

@@ -208,8 +208,8 @@ class Sink(Protocol):
     async def retain(self, name: str, text: Secret) -> None:
         """Keeps a small secret beside the grants from now on, at once if that can be."""
 
-    async def withdraw(self) -> None:
-        """Takes away everything this sink wrote: the identity is gone."""
+    async def withdraw(self, *, retained: bool = True) -> None:
+        """Takes away everything this sink wrote: the identity is gone. False leaves what it retains: it is expected back."""
 
     async def close(self) -> None:
         """Lets go of the place, leaving what was written."""

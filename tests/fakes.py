@@ -201,7 +201,7 @@ class FakeSink:
         await self.adopting.play()
         return self.legacy
 
-    async def withdraw(self) -> None:
+    async def withdraw(self, *, retained: bool = True) -> None:
         self.held = None
 
     async def close(self) -> None:

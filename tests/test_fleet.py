@@ -45,10 +45,10 @@ class Cast:
         cast = self
 
         class Sink(FakeSink):
-            async def withdraw(self) -> None:
+            async def withdraw(self, *, retained: bool = True) -> None:
                 if cast.stubborn:
                     raise OSError("the disk says CANARY")
-                await super().withdraw()
+                await super().withdraw(retained=retained)
                 cast.withdrawn.append(f"{identity} {settings.directory}")
 
             async def close(self) -> None:

@@ -63,10 +63,10 @@ class Tenure:
         self._govern(look)
         return root, True
 
-    def clear(self, root: int) -> None:
-        """Removes all that agents put into a directory, and leaves what others did."""
+    def clear(self, root: int, *, beside: bool = True) -> None:
+        """Removes all that agents put into a directory, also beside the generations or not, and leaves what others did."""
         atomic.clear(root)
-        for name in self.beside:
+        for name in self.beside if beside else ():
             atomic.discard(root, name)
 
     def made(self) -> bool:

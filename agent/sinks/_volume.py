@@ -112,13 +112,20 @@ class Volume:
             self._retain(root, look)
 
     def recall(self, name: str, look: Look) -> bytes | None:
-        """What an earlier process retained under this name, if nobody else could have written it."""
+        """What an earlier process retained under this name, if nobody else could have written it, and for this identity."""
         self.tenure.beside.add(name)
         root = self._hold(look, create=False)
-        return None if root is None else retained.read(root, name)
+        if root is None:
+            return None
+        live = atomic.live(root)
+        described = generation.described(root, live, manifest=self._manifest) if live else None
+        return retained.read(root, name) if described is None or described.identity == self._identity else None
 
-    def withdraw(self, look: Look) -> None:
-        """Takes away what was written here, wherever it has been moved to; the directory too, if it was made for it and is empty."""
+    def withdraw(self, look: Look, *, wholly: bool = True) -> None:
+        """Takes away what was written here, wherever it has been moved to; the directory too, if it was made for it and is empty.
+
+        Not `wholly`: what is retained stays.
+        """
         place = self.tenure.place
         root = place.fd if place.fd != -1 else self._hold(look, create=False)
         if root is None:
@@ -127,7 +134,7 @@ class Volume:
         described = generation.described(root, name, manifest=self._manifest) if name else None
         if described is None or described.identity == self._identity:
             made = self.tenure.made()
-            self.tenure.clear(root)
+            self.tenure.clear(root, beside=wholly)
             if made:
                 place.remove()
         self.close()

@@ -84,6 +84,7 @@ class FilesSink:
         self._idle.set()
         self._closing = False
         self._condemned = False
+        self._condemned_wholly = False
 
     async def write(self, grant: Grant) -> None:
         files = self._render(grant)
@@ -115,12 +116,13 @@ class FilesSink:
         self._volume.retained[self._paths.name(name)] = text.reveal().encode()
         await self._run("write to", self._volume.retain)
 
-    async def withdraw(self) -> None:
+    async def withdraw(self, *, retained: bool = True) -> None:
         with self._guard:
             self._condemned = condemned = self._busy_since is not None
+            self._condemned_wholly = retained
         if condemned and await in_thread(f"await {self._identity}", lambda: self._idle.wait(PARTING)):
             return  # who was there did it
-        await self._run("withdraw", self._volume.withdraw)
+        await self._run("withdraw", lambda look: self._volume.withdraw(look, wholly=retained))
 
     async def close(self) -> None:
         with self._guard:
@@ -190,9 +192,9 @@ class FilesSink:
                         self._volume.close()
                     self._idle.set()
                     return
-                self._condemned = False
+                self._condemned, wholly = False, self._condemned_wholly
             try:  # not under the guard, which the loop takes
-                self._volume.withdraw(Look(mode=self._settings.mode.bits))
+                self._volume.withdraw(Look(mode=self._settings.mode.bits), wholly=wholly)
             except (OSError, RefreshError) as error:
                 log.warning("withdrawal.failed", identity=self._identity, sink=self.name, error=str(error))
 

@@ -1,6 +1,7 @@
 """Identities that are whoever their ServiceAccount says, over an API server; the cloud is a stand-in that asks nothing."""
 
 import asyncio
+import os
 
 import pytest
 from msgspec.structs import replace
@@ -109,6 +110,40 @@ async def test_before_it_was_seen_nothing_is_adopted_and_nothing_withdrawn(scene
     assert scene.cloud.asked == ["one"]
 
 
+@pytest.mark.parametrize("serve", [{}, {"dialects": ["container"]}], ids=["written", "served"])
+@pytest.mark.parametrize("how", ["removed", "moved"])
+async def test_what_an_earlier_process_left_goes_with_the_identity_though_it_was_never_seen(scene, serve, how):
+    await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
+    elsewhere = [{"type": "files", "directory": str(scene.folder / "elsewhere")}]
+    async with scene.running(scene.config(serve=serve)):
+        async with asyncio.timeout(5):
+            while scene.written != "one":
+                await asyncio.sleep(0.01)
+    scene.store = Store()
+    await scene.cluster.proxy.down()
+    async with scene.running(scene.config(serve=serve)):
+        await scene.fleet.apply(convert({}, Config) if how == "removed" else scene.config(serve=serve, sinks=elsewhere))
+        assert list((scene.folder / "app").rglob("*")) == []
+
+
+async def test_who_moves_while_nothing_can_be_seen_keeps_what_it_has_until_there_is_something_new(scene):
+    await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
+    elsewhere = [{"type": "files", "directory": str(scene.folder / "elsewhere"), "grace": "0s"}]
+    async with scene.running():
+        await scene.until("one")
+        await scene.cluster.proxy.down()
+        await scene.fleet.apply(scene.config(provider={"duration": "30m"}))
+        await scene.fleet.apply(scene.config(provider={"duration": "30m"}, sinks=elsewhere))
+        assert (scene.served, scene.written) == ("session-of-one", "one")
+        await scene.cluster.proxy.up()
+        async with asyncio.timeout(10):
+            while not (scene.folder / "elsewhere" / "config").exists():
+                assert scene.written == "one"
+                await asyncio.sleep(0.01)
+            while list(os.scandir(scene.folder / "app")):
+                await asyncio.sleep(0.01)
+
+
 async def test_settings_that_the_operator_changes_take_over_without_a_gap(scene):
     await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
     async with scene.running():
@@ -186,7 +221,11 @@ async def test_a_hostile_annotation_is_refused_and_named_and_leaves_nothing(scen
                 await asyncio.sleep(0.01)
         assert len(scene.failure) < 400
         assert scene.failure.isprintable()
-        assert (scene.state, scene.served, list(scene.folder.rglob("*"))) == ("missing", None, [])
+        assert (scene.state, scene.served, sorted(path.name for path in scene.folder.rglob("*"))) == (
+            "missing",
+            None,
+            ["app", "authorization"],
+        )
     assert scene.cloud.asked == []
     assert scene.cluster.proxy.count("/token") == 0, "not even a token is asked for"
 

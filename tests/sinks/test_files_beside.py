@@ -57,6 +57,35 @@ async def test_it_goes_with_the_identity(bench: Bench, directory: Path) -> None:
     assert not directory.exists()
 
 
+async def test_it_stays_where_the_identity_is_expected_back_and_nothing_else_does(bench: Bench, directory: Path) -> None:
+    sink = bench.sink(directory)
+    await sink.retain("authorization", Secret("s3cret"))
+    await sink.write(make_grant())
+    await sink.withdraw(retained=False)
+    assert sorted(path.name for path in directory.iterdir()) == ["authorization"]
+    again = bench.sink(directory)
+    recalled = await again.recall("authorization")
+    assert recalled
+    assert recalled.reveal() == "s3cret"
+    await again.withdraw()
+    assert list(directory.iterdir()) == []
+
+
+async def test_what_is_retained_for_nobody_keeps_no_directory(bench: Bench, directory: Path) -> None:
+    sink = bench.sink(directory)
+    await sink.write(make_grant())
+    await sink.withdraw(retained=False)
+    assert not directory.exists()
+
+
+async def test_what_lies_beside_another_identitys_generation_is_not_recalled(bench: Bench, directory: Path) -> None:
+    former = bench.sink(directory, identity="former")
+    await former.retain("authorization", Secret("s3cret"))
+    await former.write(make_grant(identity="former"))
+    await former.close()
+    assert await bench.sink(directory, identity="heir").recall("authorization") is None
+
+
 async def test_another_identitys_does_not_stay_where_directories_were_swapped(bench: Bench, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     sinks = [bench.sink(directory, identity=directory.name) for directory in (one, two)]
