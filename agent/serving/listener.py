@@ -1,6 +1,8 @@
 """Opens and closes listeners: aiohttp's low-level server on every address of a list."""
 
+import asyncio
 import os
+import resource
 import socket
 import stat
 import sys
@@ -12,13 +14,16 @@ import structlog
 from aiohttp import web
 
 from agent.errors import ConfigError
-from agent.serving.connections import LARGEST_REQUEST, Answer, Connections
+from agent.serving.connections import CONNECTIONS, LARGEST_REQUEST, SHARE, Answer, Connections
 from agent.settings import Address
 
 log = structlog.get_logger()
 
 BACKLOG = 1024
 """Connections that may wait to be accepted: with aiohttp's 128 a herd at a pod's start waits the second that TCP takes to try again."""
+BATCHES = 8
+"""A listener accepts this part of what it may have open at a time. asyncio would take the whole backlog before it reads a byte, and
+each beyond that number would be turned away, or take the place of one that has asked and was not heard."""
 SHUTDOWN = 0.3
 """Seconds that open requests get when the listener closes; one listener closes after the other, and all of it has two seconds."""
 
@@ -49,10 +54,10 @@ async def listening(
 async def _open(runner: web.BaseRunner, address: Address, purpose: str, socket_mode: int) -> list[Address]:
     try:
         if address.path:
-            await web.SockSite(runner, _unix_socket(Path(address.path), socket_mode), backlog=BACKLOG).start()
+            await _start(web.SockSite(runner, _unix_socket(Path(address.path), socket_mode), backlog=_batch()))
             return [address]
         before = len(runner.addresses)
-        await web.TCPSite(runner, address.host or None, address.port, reuse_address=True, backlog=BACKLOG).start()
+        await _start(web.TCPSite(runner, address.host or None, address.port, reuse_address=True, backlog=_batch()))
         return [Address(str(name[0]) if address.host else "", int(name[1])) for name in runner.addresses[before:]][
             : None if address.host else 1
         ]
@@ -62,6 +67,20 @@ async def _open(runner: web.BaseRunner, address: Address, purpose: str, socket_m
             purpose, purpose
         )
         raise ConfigError(f"cannot listen on {address} for {purpose}: {reason}", remedy=f"free it, or set another {setting}") from None
+
+
+def _batch() -> int:
+    return max(1, min(CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARE) // BATCHES)
+
+
+async def _start(site: web.BaseSite) -> None:
+    """To asyncio one number is both how many may wait and how many are accepted at a time; the kernel may be told another."""
+    await site.start()
+    server = site._server  # noqa: SLF001  # as runner.addresses looks there, too
+    assert isinstance(server, asyncio.Server)  # noqa: S101  # the loop is asyncio's
+    for each in server.sockets:
+        with socket.fromfd(each.fileno(), each.family, each.type) as listener:
+            listener.listen(BACKLOG)
 
 
 def _remove(addresses: Sequence[Address]) -> None:

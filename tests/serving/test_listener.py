@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import stat
+from contextlib import ExitStack
 
 import aiohttp
 import pytest
@@ -163,6 +164,28 @@ async def test_half_requests_keep_no_probe_out_however_many_come_at_a_time(monke
                 pass
             one.close()
         assert still <= 20
+
+
+@pytest.mark.parametrize("before", [0, 100, 180, 290])
+async def test_who_asks_is_heard_however_many_come_before_and_behind_that_say_nothing(monkeypatch, before):
+    """Nothing here yields to the loop, so all of them wait to be accepted; together they are more than twice what a listener has open."""
+    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: (128 * connections.SHARE, 4096))
+    with ExitStack() as stack:
+
+        def connect(address):
+            return stack.enter_context(socket.create_connection(("127.0.0.1", address.port)))
+
+        async with listening(hello, [Address("127.0.0.1", 0)], "metadata") as bound:
+            for _ in range(before):
+                connect(bound[0])
+            asking = connect(bound[0])
+            asking.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            for _ in range(300 - before):
+                connect(bound[0])
+            asking.setblocking(False)
+            async with asyncio.timeout(5):
+                found = await asyncio.get_running_loop().sock_recv(asking, 4096)
+            assert found.startswith(b"HTTP/1.1 200 OK\r\n")
 
 
 async def test_a_listener_leaves_files_to_be_opened_by_others(monkeypatch):
