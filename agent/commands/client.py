@@ -96,7 +96,7 @@ def _configured(config: Path) -> str | None:
 
     try:
         text = config.read_text()
-        data: Any = yaml.safe_load(text)
+        data: Any = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  # either is safe, the first fast
         return str(data["control"]["socket"])
     except yaml.YAMLError:
         found = WRITTEN.search(text)

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -84,6 +85,13 @@ def test_an_empty_file_is_allowed_and_doubtful(tmp_path):
 def test_a_file_with_a_byte_order_mark_is_read(tmp_path):
     (tmp_path / "config.yaml").write_text(GOOD, encoding="utf-8-sig")
     assert reading.load(tmp_path / "config.yaml", {}).identities[0].name == "one"
+
+
+def test_on_one_line_the_second_identitys_mistake_is_told_before_the_elevenths(tmp_path):
+    found = verdict(tmp_path, json.dumps({"identities": [{"name": f"i{number}", "extra": 1} for number in range(11)]}))
+    said = [fault.place[1] for fault in found.faults if fault.path.endswith("extra")]
+    assert said == sorted(said)
+    assert said[1:] == list(range(1, 11))
 
 
 def test_a_date_is_read_as_the_text_it_is(tmp_path):
