@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.client import Client, started, taking
 from tests.e2e.daemon import COMMAND, Daemon, configuration, identity, issuer
 from tests.servers.cloud import ROLE
 from tests.servers.sts import Sts, Trust
@@ -34,6 +35,25 @@ for _ in sys.stdin:  # each line: once more
         said = {"error": f"{type(error).__name__}: {error}"}
     print(json.dumps(said), flush=True)
 """
+
+READER = """
+import json, sys
+import boto3
+session = boto3.Session()
+print("{}", flush=True)
+for _ in sys.stdin:  # each line: once more
+    try:
+        found = session.get_credentials()
+        said = {"key": found.get_frozen_credentials().access_key} if found else {"error": "no credentials"}
+    except Exception as error:
+        said = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps(said), flush=True)
+"""
+
+
+async def reader(daemon: Daemon, more: Mapping[str, str]) -> Client:
+    """A session of boto3, made once, which says with which key it would sign."""
+    return await started(daemon, taking(daemon, NAME, sys.executable, "-c", READER, via="endpoint"), more)
 
 
 def served(sts: Sts, port: int, metadata: int, lifetime: str = "30s", **more: Any) -> dict[str, Any]:

@@ -37,9 +37,9 @@ class Client:
         assert await asyncio.wait_for(self._process.wait(), 10) == 0
 
 
-def taking(daemon: Daemon, name: str, *command: str, via: str = "files") -> list[str]:
-    """The command, by a shell that first took what `wi-agent env NAME --via …` prints."""
-    told = [*COMMAND, "-c", str(daemon.file), "env", name, "--via", via]
+def taking(daemon: Daemon, name: str, *command: str, via: str = "files", dialect: str = "") -> list[str]:
+    """The command, by a shell that first took what `wi-agent env NAME --via …` prints, of that dialect where there are several."""
+    told = [*COMMAND, "-c", str(daemon.file), "env", name, "--via", via, *(("--dialect", dialect) if dialect else ())]
     return ["/bin/sh", "-c", f'told="$({shlex.join(told)})" && eval "$told" && exec {shlex.join(command)}']
 
 

@@ -1,4 +1,8 @@
-"""boto3 and the aws command line, unmodified, across rotations in real time, against an STS that verifies and grants 30 s."""
+"""boto3 and the aws command line, unmodified, across rotations in real time, against an STS that verifies and grants 30 s.
+
+They have what `env` prints, and beside it where STS is, which they ask who they are. The files that `env` leads nobody to,
+since `token` is the better way to the same, are named by hand.
+"""
 
 import asyncio
 import os
@@ -9,6 +13,7 @@ import pytest
 from bench.subjects import free_port
 from tests.e2e.aws import NAME, Boto3, command_line, served
 from tests.e2e.daemon import Daemon
+from tests.e2e.late import answered
 from tests.servers.sts import Sts
 
 GRANTED = 30.0
@@ -26,7 +31,7 @@ def judge(client: Boto3, keys: int) -> None:
 
 
 @pytest.mark.timeout(240)
-async def test_long_lived_clients_go_on_across_rotations_and_short_ones_work_after_each(daemon: Daemon) -> None:
+async def test_long_lived_clients_go_on_across_rotations_and_a_restart_and_short_ones_work_after_each(daemon: Daemon) -> None:
     async with Sts({}) as sts:
         sts.lifetime, sts.generations = GRANTED, 2
         await asyncio.to_thread(daemon.start, served(sts, free_port(), free_port()))
@@ -63,8 +68,6 @@ async def test_long_lived_clients_go_on_across_rotations_and_short_ones_work_aft
                 assert new.said[0]["key"] in session, "the newest"
                 judged += 1
             await asyncio.sleep(max(0.0, EVERY - (time.monotonic() - began)))
-        for client in [*clients.values(), once]:
-            await client.stop()
         for way, client in clients.items():
             assert len(client.said) > 3 * ROTATIONS, way
             judge(client, ROTATIONS)
@@ -78,4 +81,12 @@ async def test_long_lived_clients_go_on_across_rotations_and_short_ones_work_aft
         assert {line["level"] for line in daemon.log()} <= {"info", "warning"}
         assert [line["event"] for line in daemon.log() if line["level"] == "warning"] == ["grant.short"], daemon.log()
         assert os.readlink(directory / "token") == "..data/token"
+        await asyncio.to_thread(daemon.stop)
+        await asyncio.to_thread(daemon.start)
+        said = await asyncio.gather(*(client.ask() for client in clients.values()))
+        assert all("arn" in one for one in said), said
+        assert await answered(daemon, "container") == {"200": 1}, "the one at the endpoint asks at each call"
+        assert (await command_line(daemon, *ways["container endpoint"])).startswith("arn:aws:sts::123456789012:assumed-role/s3-reader/")
+        for client in [*clients.values(), once]:
+            await client.stop()
         await asyncio.to_thread(daemon.stop)

@@ -1,17 +1,21 @@
-"""boto3, the aws command line and the SDK for JavaScript with instance metadata, unmodified, with nothing but what `env` prints."""
+"""boto3, the aws command line and the SDK for JavaScript with instance metadata, unmodified.
+
+They have nothing but what `env` prints, and of this test's own only the place of Node's modules, and for who says what it has
+taken by using it, where STS is.
+"""
 
 import asyncio
-import json
-import sys
 import time
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from bench.subjects import free_port
-from tests.e2e.aws import NAME, Boto3, command_line, served
-from tests.e2e.client import Client, once, started, taking
-from tests.e2e.daemon import Daemon, until
+from tests.e2e.aws import NAME, Boto3, command_line, reader, served
+from tests.e2e.client import Client, started, taking
+from tests.e2e.daemon import Daemon
+from tests.e2e.late import PATIENT, QUICK, answered, hold, running
 from tests.e2e.node import SCRIPTS, node_path
 from tests.servers.sts import Sts
 
@@ -28,13 +32,7 @@ TRAPS = {
     "http_proxy": "http://127.0.0.1:9",
 }
 """What would win over the endpoint, or keep a client from it."""
-READ = """
-import json, sys
-import boto3
-session = boto3.Session()
-reads = [session.get_credentials() and session.get_credentials().get_frozen_credentials().access_key for _ in range(int(sys.argv[1]))]
-print(json.dumps(reads))
-"""
+ARN = "arn:aws:sts::123456789012:assumed-role/s3-reader/"
 
 
 def chosen(sts: Sts, lifetime: str = "1h", **serve: Any) -> dict[str, Any]:
@@ -50,13 +48,13 @@ async def node(daemon: Daemon) -> Client:
     )
 
 
-async def requests(daemon: Daemon, code: str = "200") -> float:
-    metrics = await asyncio.to_thread(daemon.metrics)
-    return metrics.get(f'wi_agent_metadata_requests_total{{code="{code}",dialect="imds"}}', 0.0)
+async def line(daemon: Daemon, sts: Sts) -> str:
+    """What the command line says: its ARN, if it could sign."""
+    return await command_line(daemon, "endpoint", {**TRAPS, "AWS_ENDPOINT_URL_STS": sts.url})
 
 
 @pytest.mark.timeout(240)
-async def test_clients_go_on_across_rotations(daemon: Daemon) -> None:
+async def test_clients_go_on_across_rotations_and_a_restart(daemon: Daemon) -> None:
     """Not a boto3 made before: it believes that what has 30 s left has 12 to 20 minutes, which AWS's 15 min at least never come to."""
     async with Sts({}) as sts:
         sts.lifetime, sts.generations = 30.0, 2
@@ -71,54 +69,95 @@ async def test_clients_go_on_across_rotations(daemon: Daemon) -> None:
             if said.get("key") and said["key"] not in keys:
                 keys.append(said["key"])
                 assert said["account"] == "123456789012"
-                assert (await command_line(daemon, "endpoint", more)).startswith("arn:aws:sts::123456789012:assumed-role/s3-reader/")
+                assert (await line(daemon, sts)).startswith(ARN)
                 fresh = await Boto3(daemon, "endpoint", more).start()
                 assert "arn" in await fresh.ask(), fresh.said
                 await fresh.stop()
             assert said.get("key") in sts.sessions, (said, session)
             assert time.monotonic() < last, keys
             await asyncio.sleep(1.0)
+        await asyncio.to_thread(daemon.stop)
+        await asyncio.to_thread(daemon.start)
+        last = time.monotonic() + 20
+        while (await answered(daemon, "imds")).get("200", 0) < 3:  # it asks beside the call, which it answers with what it has
+            assert (await client.ask()).get("key") in sts.sessions
+            assert time.monotonic() < last
+        assert (await line(daemon, sts)).startswith(ARN)
         await client.stop()
         await asyncio.to_thread(daemon.stop)
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("where", [{}, {"default": True}, {"port": True}])
+@pytest.mark.parametrize("where", [{}, {"default": True}, {"port": True}], ids=["path", "default", "port"])
 async def test_three_reads_take_the_three_requests_that_one_takes_and_a_restart_is_not_noticed(
     daemon: Daemon, where: dict[str, Any]
 ) -> None:
-    async with Sts({}) as sts:
+    async with AsyncExitStack() as stack, Sts({}) as sts:
         serve = {**where, **({"port": free_port()} if "port" in where else {})}
         await asyncio.to_thread(daemon.start, chosen(sts, **serve))
-        reading = taking(daemon, NAME, sys.executable, "-c", READ, "3", via="endpoint")
-        assert json.loads(await once(daemon, reading, TRAPS)) == list(sts.sessions) * 3
-        assert await requests(daemon) == 3
+        clients = [await reader(daemon, TRAPS)]
         if where:  # without one, the address has a path, which the SDK for JavaScript drops
-            client = await node(daemon)
+            clients.append(await node(daemon))
+        for number, client in enumerate(clients, start=1):
+            stack.push_async_callback(client.stop)
             assert [(await client.ask())["key"] for _ in range(3)] == list(sts.sessions) * 3
-            assert await requests(daemon) == 6
+            assert await answered(daemon, "imds") == {"200": 3 * number}
+        if "port" in where:
+            assert (await line(daemon, sts)).startswith(ARN)
+            assert await answered(daemon, "imds") == {"200": 3 * len(clients) + 3}
         await asyncio.to_thread(daemon.stop)
         await asyncio.to_thread(daemon.start)
-        assert json.loads(await once(daemon, reading, TRAPS)) == list(sts.sessions) * 3
-        if where:
-            assert (await client.ask())["key"] in sts.sessions
-            await client.stop()
+        clients.append(await reader(daemon, TRAPS))
+        stack.push_async_callback(clients[-1].stop)
+        assert {(await client.ask())["key"] for client in clients} == set(sts.sessions)
+        if "port" in where:
+            assert (await line(daemon, sts)).startswith(ARN)
         assert sts.actions["AssumeRoleWithWebIdentity"] == 1, "adopted"
         await asyncio.to_thread(daemon.stop)
 
 
 @pytest.mark.timeout(120)
-async def test_a_client_waits_for_a_credential_that_comes_in_time_and_finds_it_later_where_it_does_not(daemon: Daemon) -> None:
-    async with Sts({}) as sts:
+@pytest.mark.parametrize("who", ["boto3 and node", "command line"])
+async def test_a_first_session_that_is_late_is_waited_for_within_the_last_of_three_requests(daemon: Daemon, who: str) -> None:
+    """They wait for one second, and ask once."""
+    async with AsyncExitStack() as stack, Sts({}) as sts:
+        go = hold(sts)
+        await running(daemon, {**chosen(sts, port=free_port()), "refresh": PATIENT})
+        if who == "command line":
+            asking: list[Any] = [asyncio.ensure_future(line(daemon, sts))]
+        else:
+            clients = [await reader(daemon, TRAPS), await node(daemon)]
+            for client in clients:
+                stack.push_async_callback(client.stop)
+            asking = [asyncio.ensure_future(client.ask()) for client in clients]
+        last = time.monotonic() + 20
+        while (await answered(daemon, "imds")).get("200", 0) < 2 * len(asking):  # the session token and the role
+            assert time.monotonic() < last
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert not sts.sessions
+        go.set()
+        said = await asyncio.gather(*asking)
+        assert all(one.startswith(ARN) if isinstance(one, str) else one.get("key") in sts.sessions for one in said), said
+        assert await answered(daemon, "imds") == {"200": 3 * len(asking)}, "three each, and nobody was sent away"
+        assert sts.actions["AssumeRoleWithWebIdentity"] == 1
+        await asyncio.to_thread(daemon.stop)
+
+
+@pytest.mark.timeout(120)
+async def test_clients_that_were_told_503_find_the_session_when_they_ask_again(daemon: Daemon) -> None:
+    async with AsyncExitStack() as stack, Sts({}) as sts:
         sts.hanging = True
-        config = chosen(sts)
-        config["refresh"] = {"timeout": "1s", "backoff": {"initial": "1s", "max": "1s"}}
-        await asyncio.to_thread(daemon.start, config, wait=False)
-        await asyncio.to_thread(until, lambda: daemon.log("agent.started"))
-        reading = taking(daemon, NAME, sys.executable, "-c", READ, "1", via="endpoint")
-        assert json.loads(await once(daemon, reading, TRAPS)) == [None], "boto3 asks once and finds nothing"
-        assert await requests(daemon, "503") >= 1
+        await running(daemon, {**chosen(sts, port=free_port()), "refresh": QUICK})
+        clients = [await reader(daemon, TRAPS), await node(daemon)]
+        for client in clients:
+            stack.push_async_callback(client.stop)
+        said, typed = await asyncio.gather(asyncio.gather(*(client.ask() for client in clients)), line(daemon, sts))
+        assert all("error" in one for one in said), said
+        assert "Unable to locate credentials" in typed
+        assert (await answered(daemon, "imds"))["503"] >= 1 + len(clients)
         sts.hanging = False
         await asyncio.to_thread(daemon.cli, "wait", "--timeout", "20")
-        assert json.loads(await once(daemon, reading, TRAPS)) == list(sts.sessions)
+        assert [(await client.ask()).get("key") for client in clients] == list(sts.sessions) * len(clients)
+        assert (await line(daemon, sts)).startswith(ARN)
         await asyncio.to_thread(daemon.stop)
