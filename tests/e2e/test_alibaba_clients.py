@@ -1,4 +1,7 @@
-"""alibabacloud-credentials and @alicloud/credentials, unmodified, with the credentials URI and nothing but what `wi-agent env` prints."""
+"""alibabacloud-credentials and @alicloud/credentials, unmodified, with the credentials URI.
+
+They have nothing but what `wi-agent env` prints, and of this test's own only the place of Node's modules.
+"""
 
 import asyncio
 import sys
@@ -11,7 +14,8 @@ import pytest
 
 from bench.subjects import free_port
 from tests.e2e.client import Client, started, taking
-from tests.e2e.daemon import Daemon, configuration, identity, issuer, until
+from tests.e2e.daemon import Daemon, configuration, identity, issuer
+from tests.e2e.late import PATIENT, QUICK, answered, connected, hold, running
 from tests.e2e.node import SCRIPTS, node_path
 from tests.servers.alibaba import AlibabaSts, Trust
 from tests.servers.alibaba_cloud import PROVIDER, ROLE
@@ -72,13 +76,8 @@ def authorization(daemon: Daemon) -> str:
     return (daemon.folder / "identities" / NAME / "authorization").read_text()
 
 
-async def answered(daemon: Daemon, code: str = "200") -> float:
-    metrics = await asyncio.to_thread(daemon.metrics)
-    return metrics.get(f'wi_agent_metadata_requests_total{{code="{code}",dialect="uri"}}', 0.0)
-
-
 @pytest.mark.timeout(240)
-async def test_clients_that_were_made_before_go_on_across_rotations(daemon: Daemon) -> None:
+async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restart(daemon: Daemon) -> None:
     """They ask again from 15 min before the end, so every question is answered with what there is then."""
     async with AsyncExitStack() as stack, AlibabaSts({}) as sts:
         sts.lifetime = 30.0
@@ -100,36 +99,43 @@ async def test_clients_that_were_made_before_go_on_across_rotations(daemon: Daem
         assert authorization(daemon) not in daemon.text()
         assert authorization(daemon) not in (await asyncio.to_thread(daemon.admin, "/metrics"))[1]
         await asyncio.to_thread(daemon.stop)
+        await asyncio.to_thread(daemon.start)
+        assert {(await one.ask()).get("id") for one in clients} <= set(sts.sessions)
+        assert await answered(daemon, "uri") == {"200": len(clients)}, "all asked this agent"
+        await asyncio.to_thread(daemon.stop)
 
 
 @pytest.mark.timeout(120)
 async def test_three_reads_are_one_request_and_a_restart_is_not_noticed(daemon: Daemon) -> None:
-    async with AlibabaSts({}) as sts:
+    async with AsyncExitStack() as stack, AlibabaSts({}) as sts:
         await asyncio.to_thread(daemon.start, chosen(sts))
-        for number, way in enumerate(WAYS, start=1):
-            one = await client(daemon, way)
+        clients = [await client(daemon, way) for way in WAYS]
+        for number, one in enumerate(clients, start=1):
+            stack.push_async_callback(one.stop)
             said = [await one.ask() for _ in range(3)]
             assert [each.get("id") for each in said] == list(sts.sessions) * 3, said
-            assert await answered(daemon) == number
-            await one.stop()
+            assert await answered(daemon, "uri") == {"200": number}
         before = authorization(daemon)
         await asyncio.to_thread(daemon.stop)
         await asyncio.to_thread(daemon.start)
         assert authorization(daemon) == before
         for way in WAYS:
-            one = await client(daemon, way)
-            assert (await one.ask()).get("id") in sts.sessions
-            await one.stop()
+            clients.append(await client(daemon, way))
+            stack.push_async_callback(clients[-1].stop)
+        assert {(await one.ask()).get("id") for one in clients} == set(sts.sessions)
         assert len(sts.sessions) == 1, "adopted"
         await asyncio.to_thread(daemon.stop)
 
 
 @pytest.mark.timeout(120)
-async def test_a_first_session_that_comes_in_time_is_waited_for_by_clients_and_by_a_herd(daemon: Daemon) -> None:
-    async with AlibabaSts({}) as sts, aiohttp.ClientSession() as http:
-        sts.delay = 4.0
-        await asyncio.to_thread(daemon.start, chosen(sts), wait=False)
-        await asyncio.to_thread(until, lambda: daemon.log("agent.started"))
+async def test_a_first_session_that_is_late_is_waited_for_within_the_only_request(daemon: Daemon) -> None:
+    """By a herd, too, which is one exchange."""
+    async with AsyncExitStack() as stack, AlibabaSts({}) as sts, aiohttp.ClientSession() as http:
+        go, herd = hold(sts), 200
+        await running(daemon, {**chosen(sts), "refresh": PATIENT})
+        clients = [await client(daemon, way) for way in WAYS]
+        for one in clients:
+            stack.push_async_callback(one.stop)
         url = f"http://{daemon.address('metadata')}/alibaba/{NAME}/{authorization(daemon)}/credentials"
 
         async def ask() -> str:
@@ -138,33 +144,31 @@ async def test_a_first_session_that_comes_in_time_is_waited_for_by_clients_and_b
                 assert response.status == 200, body
                 return str(body["AccessKeyId"])
 
-        async def read(way: str) -> str:
-            one = await client(daemon, way)
-            said = await one.ask()
-            await one.stop()
-            return str(said.get("id", said))
-
-        found = await asyncio.gather(*(ask() for _ in range(200)), *(read(way) for way in WAYS))
-        assert set(found) == set(sts.sessions)
+        reads = [asyncio.ensure_future(one.ask()) for one in clients]
+        crowd = asyncio.gather(*(ask() for _ in range(herd)))
+        await connected(daemon, len(clients) + 100)  # aiohttp opens no more at a time
+        await asyncio.sleep(1.0)
+        assert not sts.sessions
+        go.set()
+        said = await asyncio.gather(*reads)
+        assert {one.get("id", str(one)) for one in said} | set(await crowd) == set(sts.sessions)
         assert len(sts.sessions) == 1
+        assert await answered(daemon, "uri") == {"200": len(clients) + herd}, "one each, and nobody was sent away"
         await asyncio.to_thread(daemon.stop)
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_client_that_was_told_503_finds_the_session_when_it_asks_again(daemon: Daemon, way: str) -> None:
-    async with AlibabaSts({}) as sts:
+async def test_clients_that_were_told_503_find_the_session_when_they_ask_again(daemon: Daemon) -> None:
+    async with AsyncExitStack() as stack, AlibabaSts({}) as sts:
         sts.hanging = True
-        config = chosen(sts)
-        config["refresh"] = {"timeout": "1s", "backoff": {"initial": "1s", "max": "1s"}}
-        await asyncio.to_thread(daemon.start, config, wait=False)
-        await asyncio.to_thread(until, lambda: daemon.log("agent.started"))
-        one = await client(daemon, way)
-        said = await one.ask()
-        assert "error" in said, "these SDKs ask once"
-        assert await answered(daemon, "503") == 1, said
+        await running(daemon, {**chosen(sts), "refresh": QUICK})
+        clients = [await client(daemon, way) for way in WAYS]
+        for one in clients:
+            stack.push_async_callback(one.stop)
+        said = await asyncio.gather(*(one.ask() for one in clients))
+        assert all("error" in one for one in said), "these SDKs ask once"
+        assert await answered(daemon, "uri") == {"503": len(clients)}, said
         sts.hanging = False
         await asyncio.to_thread(daemon.cli, "wait", "--timeout", "20")
-        assert (await one.ask()).get("id") in sts.sessions
-        await one.stop()
+        assert {(await one.ask()).get("id") for one in clients} == set(sts.sessions)
         await asyncio.to_thread(daemon.stop)

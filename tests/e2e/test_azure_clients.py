@@ -1,4 +1,7 @@
-"""azure-identity and @azure/identity, unmodified, with the metadata endpoint and nothing but what `wi-agent env` prints."""
+"""azure-identity and @azure/identity, unmodified, with the metadata endpoint.
+
+They have nothing but what `wi-agent env` prints, and of this test's own only the place of Node's modules.
+"""
 
 import asyncio
 import sys
@@ -12,6 +15,7 @@ import pytest
 from bench.subjects import free_port
 from tests.e2e.client import Client, started, taking
 from tests.e2e.daemon import Daemon, configuration, identity, issuer, until
+from tests.e2e.late import PATIENT, QUICK, answered, connected, hold, running
 from tests.e2e.node import SCRIPTS, node_path
 from tests.servers.entra import AUDIENCE, CLIENT, TENANT, Entra, Federated
 
@@ -55,6 +59,8 @@ async def main():
 asyncio.run(main())
 """
 KINDS = [("DefaultAzureCredential", "sync"), ("DefaultAzureCredential", "aio"), ("ManagedIdentityCredential", "sync")]
+PAUSING = 1
+"""The one of them that asks once in 30 s at most while what it has is valid."""
 
 
 def chosen(entra: Entra) -> dict[str, Any]:
@@ -85,13 +91,8 @@ async def node(daemon: Daemon, dialect: str) -> Client:
     return await started(daemon, command, {**TRAPS, "NODE_PATH": str(modules)})
 
 
-async def answered(daemon: Daemon, dialect: str, code: str = "200") -> float:
-    metrics = await asyncio.to_thread(daemon.metrics)
-    return metrics.get(f'wi_agent_metadata_requests_total{{code="{code}",dialect="{dialect}"}}', 0.0)
-
-
 @pytest.mark.timeout(240)
-async def test_clients_that_were_made_before_go_on_across_rotations(daemon: Daemon) -> None:
+async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restart(daemon: Daemon) -> None:
     """They ask for each token that has less than five minutes left, so every question is answered with what there is then."""
     async with AsyncExitStack() as stack, Entra({}) as entra:
         entra.lifetime = 30
@@ -112,6 +113,12 @@ async def test_clients_that_were_made_before_go_on_across_rotations(daemon: Daem
             await asyncio.sleep(1.0)
         assert len(entra.granted) < 2 * (ROTATIONS + 4), "the agent asks, and not the clients"
         await asyncio.to_thread(daemon.stop)
+        await asyncio.to_thread(daemon.start)
+        for client, tokens in zip(clients, seen, strict=True):
+            said = await client.ask("0") if client in clients[-2:] else await client.ask()
+            pausing = client in (clients[PAUSING], clients[len(KINDS) + PAUSING])
+            assert said.get("token") in set(entra.granted) - (set() if pausing else tokens), said
+        await asyncio.to_thread(daemon.stop)
 
 
 @pytest.mark.timeout(120)
@@ -123,7 +130,7 @@ async def test_three_reads_are_one_request_and_each_resource_is_asked_for_once(d
         for number, client in enumerate(ways, start=1):
             tokens = {(await client.ask("0" if number == len(ways) else "")).get("token") for _ in range(3)}
             assert len(tokens & set(entra.granted)) == len(tokens) == 1
-            assert await answered(daemon, dialect) == number
+            assert await answered(daemon, dialect) == {"200": number}
         for client in ways[:-1]:
             said = await client.ask(f"{STORAGE}/.default")
             assert entra.granted[said["token"]] == STORAGE
@@ -137,12 +144,31 @@ async def test_three_reads_are_one_request_and_each_resource_is_asked_for_once(d
 
 
 @pytest.mark.timeout(120)
+async def test_a_first_token_that_is_late_is_waited_for_within_the_first_request(daemon: Daemon) -> None:
+    async with AsyncExitStack() as stack, Entra({}) as entra:
+        go = hold(entra)
+        await running(daemon, {**chosen(entra), "refresh": PATIENT})
+        clients = [await python(daemon, dialect, *kind) for dialect in NAMES for kind in KINDS]
+        clients += [await node(daemon, dialect) for dialect in NAMES]
+        for client in clients:
+            stack.push_async_callback(client.stop)
+        reads = [asyncio.ensure_future(client.ask("0" if client in clients[-2:] else "")) for client in clients]
+        await connected(daemon, len(clients))
+        assert not entra.granted
+        go.set()
+        for said in await asyncio.gather(*reads):
+            assert entra.granted.get(said.get("token", "")) == VAULT, said
+        for dialect in NAMES:
+            assert await answered(daemon, dialect) == {"200": len(clients) / 2}, "one each, and nobody was sent away"
+        assert len(entra.granted) == len(NAMES)
+        await asyncio.to_thread(daemon.stop)
+
+
+@pytest.mark.timeout(120)
 async def test_a_first_token_that_comes_in_time_is_waited_for_by_a_herd_and_is_one_request_of_ours(daemon: Daemon) -> None:
     async with Entra({}) as entra, aiohttp.ClientSession() as http:
         entra.delay = 1.5
-        config = chosen(entra)
-        await asyncio.to_thread(daemon.start, config, wait=False)
-        await asyncio.to_thread(until, lambda: daemon.log("agent.started"))
+        await running(daemon, chosen(entra))
         base = f"http://{daemon.address('metadata')}"
         authorization = daemon.folder / "identities" / NAMES["appservice"] / "authorization"
         asked = {
@@ -169,16 +195,13 @@ async def test_a_first_token_that_comes_in_time_is_waited_for_by_a_herd_and_is_o
 async def test_clients_sit_out_503_while_entra_is_away_and_an_agent_that_is_restarted(daemon: Daemon, dialect: str) -> None:
     async with AsyncExitStack() as stack, Entra({}) as entra:
         entra.hanging, entra.lifetime = True, 30
-        config = chosen(entra)
-        config["refresh"] = {"timeout": "1s", "backoff": {"initial": "1s", "max": "1s"}}
-        await asyncio.to_thread(daemon.start, config, wait=False)
-        await asyncio.to_thread(until, lambda: daemon.log("agent.started"))
-        clients = [await python(daemon, dialect), await node(daemon, dialect)]
+        await running(daemon, {**chosen(entra), "refresh": QUICK})
+        clients = [await python(daemon, dialect, *kind) for kind in KINDS] + [await node(daemon, dialect)]
         for client in clients:
             stack.push_async_callback(client.stop)
-        asking = [asyncio.ensure_future(client.ask("0" if client is clients[1] else "")) for client in clients]
+        asking = [asyncio.ensure_future(client.ask("0" if client is clients[-1] else "")) for client in clients]
         last = time.monotonic() + 10
-        while await answered(daemon, dialect, "503") < 2:
+        while (await answered(daemon, dialect)).get("503", 0) < len(clients):
             assert time.monotonic() < last
             await asyncio.sleep(0.05)
         entra.hanging = False
@@ -188,8 +211,8 @@ async def test_clients_sit_out_503_while_entra_is_away_and_an_agent_that_is_rest
         before = set(entra.granted)
         await asyncio.to_thread(daemon.start)
         for client in clients:
-            said = await client.ask("0" if client is clients[1] else "")
-            assert said.get("token") in set(entra.granted) - before, said
+            said = await client.ask("0" if client is clients[-1] else "")
+            assert said.get("token") in set(entra.granted) - (set() if client is clients[PAUSING] else before), said
         await asyncio.to_thread(daemon.stop)
 
 
