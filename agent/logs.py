@@ -34,7 +34,7 @@ def set_up(level: str = "info", form: Format = "json") -> None:
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[_tidy, render]))
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[_tidy, render], keep_exc_info=True))
     logging.basicConfig(handlers=[handler], level=max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]), force=True)
     sys.excepthook = lambda _kind, error, _trace: _fallen(error)
     sys.unraisablehook = lambda fallen: _fallen(fallen.exc_value)
@@ -69,15 +69,15 @@ def _shown(value: Any) -> Any:
 
 
 def _tidy(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A library's record: its text and the kind of an exception, but not what the exception says."""
+    """A library's record: its text, and an exception's kind and place, but not what the exception says."""
     record = event.pop("_record", None)
     event.pop("_from_structlog", None)
     if record is not None:
         event["logger"] = record.name
         if record.name == "asyncio":  # shows a task with its exception, a callback with its arguments
             event["event"] = re.split(r"[\n(]", event["event"], maxsplit=1)[0]
-        if record.exc_info and record.exc_info[0]:
-            event["error"] = record.exc_info[0].__name__
-            record.exc_info = record.exc_text = None
+        if record.exc_info and record.exc_info[1]:
+            event["error"], event["frames"] = type(record.exc_info[1]).__name__, frames(record.exc_info[1])
+        record.exc_info = record.exc_text = None
     event.pop("exc_info", None)
     return event

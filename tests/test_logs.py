@@ -65,6 +65,11 @@ def test_no_canary_gets_through_whoever_logs_it(said: tuple[str, str]) -> None:
         events = [json.loads(line) for line in text.splitlines()]
         assert all({"event", "level", "timestamp"} <= set(event) for event in events)
         assert [event["error"] for event in events if event["event"] == "exception.uncaught"] == ["ValueError"] * 3
+        assert {event["event"]: event["error"] for event in events if event.get("logger") == "library" and "error" in event} == {
+            "failed": "ValueError"
+        }
+        assert {event["error"] for event in events if event.get("logger") == "asyncio"} == {"ValueError"}, "a library's say so, too"
+        assert any(re.search(r"<string>:\d+ <module>", str(event.get("frames"))) for event in events if event["event"] == "failed")
         assert any(re.search(r"<string>:\d+ __del__", str(event.get("frames"))) for event in events), "where it happened, too"
 
 
