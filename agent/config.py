@@ -51,7 +51,7 @@ class IdentityRefresh(Settings):
 
 
 class Control(Settings):
-    """The socket that `status`, `renew`, `wait` and the helpers use; mode 0600."""
+    """The socket that `status`, `renew`, `wait` and `doctor` use; mode 0600."""
 
     socket: str = "/run/wi-agent/agent.sock"
 

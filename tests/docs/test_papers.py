@@ -110,3 +110,14 @@ def test_the_alerts_fire_when_they_should_and_only_then(tmp_path):
     shutil.copy(Path(__file__).with_name("alerts_story.yaml"), tmp_path)
     run = subprocess.run(["promtool", "test", "rules", "alerts_story.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_every_event_of_the_log_is_explained_and_no_other():
+    said = re.compile(
+        r"""\.(?:info|warning|error|critical)\(\s*"([a-z]+\.[a-z_]+)"|getattr\(\w+(?:\.\w+)?, \w+\)\(\s*"([a-z]+\.[a-z_]+)\""""
+    )
+    written = {first or second for path in (ROOT / "agent").rglob("*.py") for first, second in said.findall(path.read_text())}
+    table = (ROOT / "docs" / "operations.md").read_text().partition("## Logs")[2].partition("## ")[0]
+    explained = set(re.findall(r"`([a-z]+\.[a-z_]+)`", "".join(row.split("|")[1] for row in table.splitlines() if row.startswith("| `"))))
+    assert len(written) > 30
+    assert explained == written
