@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -32,11 +33,18 @@ def status(options: argparse.Namespace) -> int:
         if options.json:
             print(json.dumps(found, indent=None if options.watch else 2), flush=True)  # noqa: T201
         else:
-            clear = "\x1b[H\x1b[2J" if options.watch and sys.stdout.isatty() else ""
-            print(clear + render(found, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ), flush=True)  # noqa: T201
+            print(_picture(found, clear=options.watch), flush=True)  # noqa: T201
         if not options.watch:
             return OK if all(identity["state"] == "fresh" for identity in found["identities"]) and code == 200 else NOT_ALL
         time.sleep(PERIOD)
+
+
+def _picture(found: dict[str, Any], *, clear: bool) -> str:
+    """As wide as it comes for a file or a pipe; for a terminal in its width, coloured, and with `clear` in the place of the one before."""
+    if not sys.stdout.isatty():
+        return render(found)
+    start = "\x1b[H\x1b[2J" if clear else ""
+    return start + render(found, colour="NO_COLOR" not in os.environ, columns=shutil.get_terminal_size().columns)
 
 
 def renew(options: argparse.Namespace) -> int:

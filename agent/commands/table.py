@@ -6,14 +6,20 @@ from typing import Any
 from agent.plain import plain
 
 COLOURS = {"fresh": "32", "stale": "33", "expired": "31", "missing": "31"}
+SHORTEST = 12
+"""Characters of a sink's name that are always shown."""
 HEADER = ("IDENTITY", "STATE", "AGE", "EXPIRES IN", "NEXT REFRESH", "SINKS", "SERVED")
 
 
-def render(found: dict[str, Any], *, colour: bool = False) -> str:
-    """The whole picture: a table, then what is wrong and what to do about it."""
-    now = _moment(found["now"])
-    rows = [HEADER, *(tuple(map(plain, _row(identity, now))) for identity in found["identities"])]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+def render(found: dict[str, Any], *, colour: bool = False, columns: int | None = None) -> str:
+    """The whole picture: a table, then what is wrong and what to do about it.
+
+    `columns`: of the terminal. A wider table has the beginnings of the sinks' names cut off, which are much the same.
+    """
+    rows, widths = _table(found)
+    longest = max((len(sink["name"]) for identity in found["identities"] for sink in identity["sinks"]), default=0)
+    if columns and (over := sum(widths) + 2 * (len(widths) - 1) - columns) > 0:
+        rows, widths = _table(found, max(SHORTEST, longest - over))
     lines = []
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
@@ -33,7 +39,14 @@ def render(found: dict[str, Any], *, colour: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _row(identity: dict[str, Any], now: datetime) -> tuple[str, ...]:
+def _table(found: dict[str, Any], longest: int | None = None) -> tuple[list[tuple[str, ...]], list[int]]:
+    """The rows, and how wide each column is."""
+    now = _moment(found["now"])
+    rows = [HEADER, *(tuple(map(plain, _row(identity, now, longest))) for identity in found["identities"])]
+    return rows, [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+
+
+def _row(identity: dict[str, Any], now: datetime, longest: int | None) -> tuple[str, ...]:
     spans = [span for span in (identity["token"], identity["credential"]) if span.get("expiresAt")]
     first = min(spans, key=lambda span: span["expiresAt"], default=None)
     due = identity["nextRefresh"]
@@ -43,9 +56,14 @@ def _row(identity: dict[str, Any], now: datetime) -> tuple[str, ...]:
         length(first["ageSeconds"]) if first else "-",
         ("expired" if first["expiresInSeconds"] <= 0 else length(first["expiresInSeconds"])) if first else "-",
         ("now" if _moment(due) <= now else f"in {length((_moment(due) - now).total_seconds())}") if due else "-",
-        ", ".join(f"{sink['name']} {'ok' if sink['state'] == 'fresh' else sink['state']}" for sink in identity["sinks"]) or "-",
+        ", ".join(f"{_end(sink['name'], longest)} {'ok' if sink['state'] == 'fresh' else sink['state']}" for sink in identity["sinks"])
+        or "-",
         ", ".join(identity["served"]) or "-",
     )
+
+
+def _end(name: str, longest: int | None) -> str:
+    return name if longest is None or len(name) <= longest else f"…{name[1 - longest :]}"
 
 
 def _remarks(identity: dict[str, Any]) -> list[str]:

@@ -71,6 +71,18 @@ def test_the_credential_counts_where_it_goes_first_and_what_is_over_says_so() ->
     assert row.split()[2:4] == ["2h00m", "expired"]
 
 
+def test_a_terminal_of_eighty_columns_is_not_overrun_by_the_places_of_the_files() -> None:
+    sinks = [{"name": "files:./run/identities/blob-reader", "state": "fresh", "failure": None}]
+    found = {"now": NOW, "identities": [identity("blob-reader", sinks=sinks), identity("s3", sinks=[sinks[0] | {"name": "files:/s3"}])]}
+    wide, narrow = render(found).splitlines(), render(found, columns=80).splitlines()
+    assert max(map(len, wide)) > 80
+    assert max(map(len, narrow)) <= 80
+    assert "…es/blob-reader ok" in narrow[1]
+    assert "files:/s3 ok" in narrow[2]
+    assert render(found, columns=200).splitlines() == wide
+    assert "…/blob-reader ok" in render(found, columns=20).splitlines()[1]
+
+
 def test_colour_is_put_around_the_state_only_and_widths_stay() -> None:
     found = {"now": NOW, "identities": [identity("one"), identity("two", state="stale")]}
     plain, coloured = render(found).splitlines(), render(found, colour=True).splitlines()
