@@ -80,7 +80,7 @@ def test_a_terminal_of_eighty_columns_is_not_overrun_by_the_places_of_the_files(
     assert "…es/blob-reader ok" in narrow[1]
     assert "files:/s3 ok" in narrow[2]
     assert render(found, columns=200).splitlines() == wide
-    assert "…/blob-reader ok" in render(found, columns=20).splitlines()[1]
+    assert "…blob-reader ok" in render(found, columns=20).splitlines()[1]
 
 
 def test_colour_is_put_around_the_state_only_and_widths_stay() -> None:
