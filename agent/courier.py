@@ -71,12 +71,12 @@ class Courier:
         found: Delivery | None = landing.delivery if landing else None
         carried = landing.generation if landing else 0
         error: RefreshError | None = None
-        wrote = False
+        wrote = lost = False
         try:
             async with asyncio.timeout(PATIENCE):
                 if carried >= grant.generation:
                     found = await self._sink.read()
-                    if not _is(found, grant):
+                    if lost := not _is(found, grant):
                         self._log.warning("delivery.lost", generation=carried)
                 if carried < grant.generation or not _is(found, grant):
                     wrote = True
@@ -99,7 +99,7 @@ class Courier:
         if wrote:
             self._tally.writes[self._sink.name, error.reaction if error else "success"] += 1
         self._say(landing, error, wrote, grant)
-        self._store.landed(self._key, self._sink.name, self._clock.now(), generation=carried, delivery=found, error=error)
+        self._store.landed(self._key, self._sink.name, self._clock.now(), generation=carried, delivery=found, error=error, lost=lost)
         return error
 
     def _confirm(self, found: Delivery | None, grant: Grant) -> None:

@@ -55,6 +55,10 @@ class Landing:
     """Of the newest grant that arrived there."""
     delivery: Delivery | None = None
     failure: Failure | None = None
+    losses: int = 0
+    """How often what had been delivered was found gone, or another's: somebody else writes there, or moves it."""
+    lost_at: datetime | None = None
+    """When last."""
 
 
 @dataclass(slots=True)

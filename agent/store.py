@@ -102,15 +102,30 @@ class Store:
             record.due = due
 
     def landed(
-        self, key: Key, sink: str, now: datetime, *, generation: int, delivery: Delivery | None, error: RefreshError | None = None
+        self,
+        key: Key,
+        sink: str,
+        now: datetime,
+        *,
+        generation: int,
+        delivery: Delivery | None,
+        error: RefreshError | None = None,
+        lost: bool = False,
     ) -> None:
-        """What a courier found in its sink."""
+        """What a courier found in its sink. `lost`: and that it no longer held what had been delivered."""
         record = self._records.get(key)
         if record is None:
             return
         before = record.landings.get(sink)
         failure = _failure(error, now, before.failure if before else None) if error else None
-        record.landings[sink] = Landing(checked_at=now, generation=generation, delivery=delivery, failure=failure)
+        record.landings[sink] = Landing(
+            checked_at=now,
+            generation=generation,
+            delivery=delivery,
+            failure=failure,
+            losses=(before.losses if before else 0) + lost,
+            lost_at=now if lost else before.lost_at if before else None,
+        )
         self._tell(record)
 
     # what readers ask

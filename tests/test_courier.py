@@ -108,11 +108,20 @@ async def test_what_somebody_else_took_away_or_changed_is_put_back_within_ten_se
         trip.grant("t2")
         await settle()
         trip.sink.held = {"gone": None, "older": delivery_of(old), "foreign": delivery_of(old, 0)}[how]
+        assert (trip.landing.losses, trip.landing.lost_at) == (0, None)
         with capture_logs() as logs:
             await trip.clock.advance(10)
         assert trip.delivered()
         assert trip.written()[-2:] == ["t2", "t2"]
         assert "delivery.lost" in [entry["event"] for entry in logs]
+        found = trip.clock.now()
+        assert (trip.landing.losses, trip.landing.lost_at) == (1, found)
+        trip.grant("t3")
+        await trip.clock.advance(100)
+        assert (trip.landing.losses, trip.landing.lost_at) == (1, found), "a refresh is no loss, and takes none back"
+        trip.sink.held = None
+        await trip.clock.advance(10)
+        assert (trip.landing.losses, trip.landing.lost_at) == (2, trip.clock.now())
 
 
 async def test_what_an_earlier_process_delivered_is_not_written_again():

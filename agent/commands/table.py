@@ -79,6 +79,14 @@ def _remarks(identity: dict[str, Any]) -> list[str]:
             ]
             if failure["remedy"]:
                 lines.append(f"  → {failure['remedy']}")
+    for sink in identity["sinks"]:
+        if lost := sink.get("lost"):
+            times = "once" if lost["count"] == 1 else f"{lost['count']} times"
+            lines += [
+                "",
+                f"{identity['name']}: {sink['name']} no longer held what had been delivered, {times}, last found at {lost['at'][:19]}Z",
+                "  → nobody but the agent should write there, or move it: see who else mounts that volume writable",
+            ]
     if identity["note"]:
         lines += ["", f"{identity['name']}: {identity['note']}"]
     return lines

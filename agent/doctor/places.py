@@ -3,6 +3,7 @@
 import asyncio
 import grp
 import os
+import pwd
 import stat
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from agent.sinks import SinkSettings
 LINK = "sinks"
 LATE = 0.9
 """Share of a lifetime after which a file that somebody else renews counts as due."""
+ELSEWHERE = "A running agent makes its own within seconds; mount the volume readOnly in every other container"
 OLD = {State.STALE: "is past its time and was not replaced", State.EXPIRED: "has expired", State.MISSING: "is missing"}
 
 
@@ -37,6 +39,10 @@ async def look(case: Case, *, refused: bool) -> list[Finding]:
 
 def _place(case: Case, sink: SinkSettings, *, refused: bool) -> Finding:
     where = sink.directory
+    if Path(where).is_symlink():
+        return broken(
+            LINK, f"{where} is a symbolic link: readers follow it, and the agent does not write there", f"remove the link. {ELSEWHERE}"
+        )
     try:
         root = os.open(where, atomic.DIRECTORY_FLAGS)
     except FileNotFoundError:
@@ -46,10 +52,22 @@ def _place(case: Case, sink: SinkSettings, *, refused: bool) -> Finding:
     except OSError as error:
         return broken(LINK, f"{where}: {error.strerror}", "name a directory in sinks[].directory")
     try:
+        if stranger := _stranger(case, sink, root):
+            return broken(LINK, f"{where} {stranger}: clients read what that user puts there", f"remove the directory. {ELSEWHERE}")
         name = atomic.live(root)
         return _generation(case, sink, root, name) if name else _nothing(f"{where}: nothing was delivered there", refused=refused)
     finally:
         os.close(root)
+
+
+def _stranger(case: Case, sink: SinkSettings, root: int) -> str:
+    """Whose directory it is instead of the agent's; empty where it is the agent's, root's, or where nobody can tell who the agent is."""
+    try:
+        agent = os.lstat(case.config.control.socket).st_uid
+    except OSError:
+        return ""
+    found = os.fstat(root).st_uid
+    return "" if found in {0, agent, _uid(sink.owner)} else f"belongs to uid {found}, and the agent is uid {agent}"
 
 
 def _nothing(text: str, *, refused: bool) -> Finding:
@@ -119,6 +137,13 @@ def _drift(sink: SinkSettings, root: int, name: str) -> str:
     finally:
         os.close(directory)
     return ""
+
+
+def _uid(owner: str | int | None) -> int | None:
+    try:
+        return pwd.getpwnam(owner).pw_uid if isinstance(owner, str) else owner
+    except KeyError:
+        return None
 
 
 def _gid(group: str | int | None) -> int | None:

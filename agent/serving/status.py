@@ -60,6 +60,7 @@ def _sink(sink: str, record: Record, profile: Profile, now: datetime) -> dict[st
         "tokenExpiresAt": _time(found.token_expires_at if found else None),
         "credentialExpiresAt": _time(found.credential_expires_at if found else None),
         "failure": _failure(landing.failure if landing else None),
+        "lost": {"at": _time(landing.lost_at), "count": landing.losses} if landing and landing.losses else None,
     }
 
 

@@ -55,6 +55,16 @@ def test_each_identity_is_a_row_and_what_is_wrong_stands_below_with_what_to_do()
     ]
 
 
+@pytest.mark.parametrize(("count", "times"), [(1, "once"), (7, "7 times")])
+def test_what_somebody_else_took_away_is_said_though_it_was_put_back(count: int, times: str) -> None:
+    sink = {"name": "files:/a", "state": "fresh", "failure": None, "lost": {"at": "2026-01-01T00:00:00.500000Z", "count": count}}
+    assert render({"now": NOW, "identities": [identity("moved", sinks=[sink])]}).splitlines()[2:] == [
+        "",
+        f"moved: files:/a no longer held what had been delivered, {times}, last found at 2026-01-01T00:00:00Z",
+        "  → nobody but the agent should write there, or move it: see who else mounts that volume writable",
+    ]
+
+
 def test_nothing_of_what_a_token_or_a_server_wrote_reaches_the_terminal_as_a_command() -> None:
     wild = "\x1b]0;owned\x07\r\n\x9b2J\u202eevil"
     failure = {"result": "rejected", "message": wild, "remedy": wild, "at": "2026-01-01T00:00:00.5Z", "count": 1}
