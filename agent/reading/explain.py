@@ -100,7 +100,7 @@ def _branch(validator: Any, branches: object, value: object, schema: Any) -> Ite
     del branches
     choice = schema["discriminator"]
     if not isinstance(value, dict):
-        yield from validator.descend(value, {"type": "object"}, schema_path="type")
+        yield from validator.descend(value, {"type": "object", "required": ["type"]}, schema_path="type")
     elif isinstance(value.get("type"), str) and value["type"] in choice["mapping"]:
         yield from validator.descend(value, {"$ref": choice["mapping"][value["type"]]})
     elif "type" in value:
@@ -144,8 +144,7 @@ def _worded(error: "ValidationError", document: Document) -> Iterator[Complaint]
         case "scalar":
             yield Complaint(place, wording.of_scalar(SCALARS[schema["scalar"]], value, place, document))
         case "type":
-            types = schema["type"]
-            yield Complaint(place, wording.of_type([types] if isinstance(types, str) else types, value, place, document))
+            yield Complaint(place, wording.of_type(schema, value, place, document))
         case "enum" | "const":
             yield Complaint(place, wording.of_choice(value, schema.get("enum") or [schema["const"]], place))
         case "required":

@@ -8,7 +8,7 @@ from agent.reading.fault import Place
 from agent.settings import Duration, FileMode, Scalar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from jsonschema import ValidationError
 
@@ -72,14 +72,25 @@ def of_scalar(kind: type[Scalar], value: object, place: Place, document: Documen
     return f"{reading(value, written)}: write {kind.allowed}"
 
 
-def of_type(expected: list[str], value: object, place: Place, document: Document) -> str:
-    """What to write where something of another type stands."""
-    nouns = " or ".join(NOUNS[each] for each in expected)
+def of_type(schema: "Mapping[str, Any]", value: object, place: Place, document: Document) -> str:
+    """What to write where something of another type than the schema's stands."""
+    expected = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    nouns = " or ".join(_noun(each, schema, value) for each in expected)
     if isinstance(value, str) and "boolean" in expected and value.lower() in {"true", "false", "yes", "no", "on", "off"}:
         return f"text, because of the quotes: write {nouns} without quotes"
     if isinstance(value, int | float) and "string" in expected:
         return f"{reading(value, document.text(place))}: write it in quotes if it is meant as text"
     return f"{reading(value, document.text(place))}: write {nouns}"
+
+
+def _noun(kind: str, schema: "Mapping[str, Any]", value: object) -> str:
+    """What is wanted, as far as the schema tells what has to be in it."""
+    if kind == "array" and not schema.get("items", {}).keys().isdisjoint({"$ref", "oneOf"}):
+        return "a list of blocks, each of which begins with `- `"
+    if kind == "object":
+        keys = f", with {listed(schema['required'])}" if schema.get("required") else ""
+        return NOUNS[kind] + keys + (", below this line and indented further" if value is None else "")
+    return NOUNS[kind]
 
 
 def reading(value: object, written: str) -> str:

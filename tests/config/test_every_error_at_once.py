@@ -60,7 +60,7 @@ F:13: issuer.algorithm: 'RS265' is not known here, did you mean RS256?
 F:16: identities[0].name: 'Upper' cannot be used: write lower-case letters, digits, `-` and `.`, beginning and ending with a letter or digit
 F:17: identities[0].source.type: 'isuer' is not known here, did you mean issuer?
 F:18: identities[0].provider.type: missing: write one of generic, aws, azure, gcp, alibaba
-F:19: identities[1]: a number: write a block of keys and values
+F:19: identities[1]: a number: write a block of keys and values, with name, source, provider
 F:22: identities[2].provider.audiences: empty: name at least one audience that the token is for
 F:24: identities[2].sinks[0].mode: not quoted, and YAML reads it as the number 416: write "0640" in quotes
 F:25: identities[2].sinks[1].directory: inside another's: give each its own, side by side (identities[2].sinks[0].directory in line 24)
