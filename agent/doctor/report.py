@@ -1,6 +1,6 @@
 """What the doctor found, and how a person reads it. Nothing here holds a secret."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -50,19 +50,29 @@ class Sheet:
 
 
 def render(sheets: Sequence[Sheet]) -> str:
-    """For a terminal: a line a link, remedies below it, and what the cloud has to trust below all of them."""
-    blocks = []
+    """For a terminal: a line a link, remedies below it; below all of them what the clouds have to trust, and at last a count."""
+    blocks = ["\n".join(_lines(sheet)) for sheet in sheets]
     for sheet in sheets:
-        lines = [sheet.identity]
-        for finding in sheet.findings:
-            lines.append(f"  {finding.link:<{LINK}}{finding.verdict.value:<{VERDICT}} {plain(finding.text)}")
-            if finding.remedy:
-                lines.append(f"  {'':<{LINK}}→ {plain(finding.remedy)}")
-        if sheet.trust:
-            lines += [
-                "",
-                f"# what the cloud needs in order to trust {sheet.identity}",
-                *sheet.trust,
-            ]  # not indented: it is there to be pasted
-        blocks.append("\n".join(lines))
+        if sheet.trust:  # not indented: it is there to be pasted
+            blocks.append("\n".join([f"# what the cloud needs in order to trust {sheet.identity}", *sheet.trust]))
+    if len(sheets) > 1:
+        blocks.append(_count(sheets))
     return "\n\n".join(blocks) or "no identities are configured"
+
+
+def _lines(sheet: Sheet) -> Iterator[str]:
+    yield sheet.identity
+    for finding in sheet.findings:
+        yield f"  {finding.link:<{LINK}}{finding.verdict.value:<{VERDICT}} {plain(finding.text)}"
+        if finding.remedy:
+            yield f"  {'':<{LINK}}→ {plain(finding.remedy)}"
+
+
+def _count(sheets: Sequence[Sheet]) -> str:
+    """In one line, which a terminal shows last; a comment, for what stands before it may be pasted."""
+    broken = [
+        f"{sheet.identity} ({', '.join(dict.fromkeys(one.link for one in sheet.findings if one.verdict is Verdict.BROKEN))})"
+        for sheet in sheets
+        if not sheet.sound
+    ]
+    return f"# {len(broken)} of {len(sheets)} identities have a broken link: {', '.join(broken)}" if broken else "# no link is broken"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.clock import WallClock
 from agent.doctor.walk import _look
 from tests.doctor.scene import CONFIG, NAME, TOKEN, Scene, tree
 
@@ -64,6 +65,35 @@ async def test_one_identity_may_be_named(stage: Scene):
     _, text = await stage.doctor("other")
     assert text.startswith("other\n")
     assert f"\n{NAME}\n" not in text
+
+
+async def test_of_several_the_links_come_first_and_which_are_broken_is_the_last_line(stage: Scene):
+    config = stage.configuration()
+    wrong = {**config["identities"][0]["provider"], "roleArn": "arn:aws:iam::123456789012:role/another"}
+    other = {"name": "other", "provider": wrong, "sinks": [{"type": "files", "directory": "./run/other"}]}
+    async with stage.agent(config):
+        config["identities"].append({**config["identities"][0], "name": "twin", "sinks": config["identities"][0]["sinks"], "serve": {}})
+        del config["identities"][1]["sinks"]
+        stage.configure(config)
+        _, text = await stage.doctor()
+        assert text.splitlines()[-1] == "# 1 of 2 identities have a broken link: twin (agent)"
+        config["identities"][1] = {**config["identities"][0], **other}
+        stage.configure(config)
+        code, text = await stage.doctor()
+    assert code == 3
+    assert text.splitlines()[-1] == "# 1 of 2 identities have a broken link: other (agent, exchange, endpoint)"
+    assert text.index("\nother\n") < text.index("# what the cloud needs in order to trust s3-reader")
+
+
+async def test_of_several_sound_ones_the_last_line_says_so(stage: Scene):
+    config = stage.configuration()
+    config["identities"].append({**config["identities"][0], "name": "twin", "sinks": [{"type": "files", "directory": "./run/twin"}]})
+    async with stage.agent(config) as parts:
+        while not parts.store.delivered("twin", WallClock().now()):
+            await parts.store.change()
+        code, text = await stage.doctor()
+    assert code == 0
+    assert text.splitlines()[-1] == "# no link is broken"
 
 
 @pytest.mark.parametrize(("config", "said"), [("identities: 3", "identities"), (None, "there is no identity other")])
