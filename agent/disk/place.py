@@ -134,9 +134,11 @@ class Place:
                 if error.errno not in {errno.ELOOP, errno.ENOTDIR}:
                     raise
                 kind = stat.S_IFMT(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
-                what = "a symbolic link" if kind == stat.S_IFLNK else "no directory"
-                reason = f"{self.path} is {what}"
-                raise Rejected(reason, remedy="name a directory; a mount of a single file would never see a swap") from error
+                if kind == stat.S_IFLNK:
+                    reason, remedy = "a symbolic link", "remove it, and the agent makes a directory; or name the one that it leads to"
+                else:
+                    reason, remedy = "no directory", "name a directory; a mount of a single file would never see a swap"
+                raise Rejected(f"{self.path} is {reason}", remedy=remedy) from error
             try:
                 way.make(parent, name, 0o700)
                 self.made = True
