@@ -135,10 +135,7 @@ class Keeper:
                 async with asyncio.timeout(self._habits.timeout):
                     result = await self._refresh(record, plan, token_due=token_due, credential_due=credential_due)
         except TimeoutError:
-            error = Unavailable(
-                f"{self._profile.name}: no answer within {self._habits.timeout:g} s",
-                remedy="`wi-agent doctor` says which link; refresh.timeout sets the limit",
-            )
+            error = self._silence()
         except RefreshError as caught:
             error = caught
         except Exception as caught:  # noqa: BLE001  # one of the two places where a bug is kept to its identity
@@ -210,6 +207,16 @@ class Keeper:
                 remedy="this is a bug in the agent: please report it with the log",
             )
         return credential
+
+    def _silence(self) -> Unavailable:
+        """Whoever may have been asked is named: which of them it was, the doctor finds out."""
+        name = self._profile.name
+        hosts = dict.fromkeys(filter(None, (self._source.host, self._provider.host)))
+        whom = " or ".join(hosts) or f"source {self._profile.source} or provider {self._profile.provider}"
+        return Unavailable(
+            f"{name}: no answer from {whom} within {self._habits.timeout:g} s",
+            remedy=f"`wi-agent doctor {name}` says which link; refresh.timeout sets the limit",
+        )
 
     def _dead(self, what: str, giver: str) -> Rejected:
         """It must not take the place of one that works. No time is named: the same failure is told by the same message."""

@@ -100,6 +100,26 @@ async def test_where_the_exchange_hangs_the_new_token_still_goes_on_its_way():
         assert rig.record.failure.reaction == "unavailable"
 
 
+@pytest.mark.parametrize(
+    ("source", "provider", "said"),
+    [
+        ("", "sts.example", "no answer from sts.example within 0.05 s"),
+        ("api.example", "", "no answer from api.example within 0.05 s"),
+        ("api.example", "sts.example", "no answer from api.example or sts.example within 0.05 s"),
+        ("sts.example", "sts.example", "no answer from sts.example within 0.05 s"),
+        ("", "", "no answer from source fake or provider fake within 0.05 s"),
+    ],
+)
+async def test_who_did_not_answer_is_named(source, provider, said):
+    rig = Rig(credential=HOUR, timeout=0.05, host=provider)
+    rig.source.host = source
+    rig.source.script.hanging = True
+    async with rig.running():
+        await asyncio.sleep(0.1)
+        await settle()
+        assert rig.record.failure.message == f"demo: {said}"
+
+
 async def test_while_the_first_exchange_fails_the_token_at_hand_is_not_fetched_again():
     rig = Rig(credential=HOUR)
     rig.provider.script.fault = Unavailable("down")

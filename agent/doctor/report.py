@@ -52,9 +52,9 @@ class Sheet:
 def render(sheets: Sequence[Sheet]) -> str:
     """For a terminal: a line a link, remedies below it; below all of them what the clouds have to trust, and at last a count."""
     blocks = ["\n".join(_lines(sheet)) for sheet in sheets]
-    for sheet in sheets:
-        if sheet.trust:  # not indented: it is there to be pasted
-            blocks.append("\n".join([f"# what the cloud needs in order to trust {sheet.identity}", *sheet.trust]))
+    blocks += [  # not indented: it is there to be pasted
+        "\n".join([f"# what the cloud needs in order to trust {sheet.identity}", *sheet.trust]) for sheet in sheets if sheet.trust
+    ]
     if len(sheets) > 1:
         blocks.append(_count(sheets))
     return "\n\n".join(blocks) or "no identities are configured"
