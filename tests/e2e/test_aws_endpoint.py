@@ -1,4 +1,7 @@
-"""The endpoint as a pod has it: a client that is there before the agent, an authorization that outlives it, a proxy to avoid."""
+"""The endpoint as a pod has it: a client that is there before the agent, an authorization that outlives it, a proxy to avoid.
+
+Clients have what `env` prints, and beside it where STS is, which they ask who they are.
+"""
 
 import asyncio
 import os
