@@ -50,7 +50,14 @@ class Store:
     # who belongs
 
     def enrol(self, profile: Profile) -> Record:
-        """Takes up an identity, or its changed settings; what it holds stays until something newer is granted."""
+        """Takes up an identity, or its changed settings; what it holds stays until something newer is granted.
+
+        What failed under other settings is forgotten: nobody tries that again, and it may be why they were changed.
+        """
+        before = self._profiles.get(profile.name)
+        if before and before.digest != profile.digest:
+            for record in self.records(profile.name):
+                record.failure = None
         self._profiles[profile.name] = profile
         record = self._records.setdefault(Key(profile.name), Record(Key(profile.name)))
         for key in (Key(profile.name, variant) for variant in profile.variants):

@@ -1,6 +1,7 @@
 """The waist: who may ask it what, and how an identity stands."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -35,6 +36,20 @@ def store():
     made = Store()
     made.enrol(a_profile())
     return made
+
+
+# settings
+
+
+@pytest.mark.parametrize("variant", ["", "other"])
+def test_what_failed_under_other_settings_is_no_failure_of_these(store, variant):
+    key = Key("demo", variant)
+    store.enrol(a_profile(variants=("other",)))
+    store.attempted(key, Unavailable("demo: 192.0.2.1 could not be reached"), START)
+    store.enrol(a_profile(variants=("other",), required=False))
+    assert store.record(key).failure, "what shaped the grant is as it was"
+    store.enrol(replace(a_profile(variants=("other",)), digest="d2"))
+    assert store.record(key).failure is None
 
 
 # grants
