@@ -13,7 +13,8 @@ from typing import Annotated
 import msgspec
 
 from agent.aws.regions import partition, sts_host
-from agent.settings import Address, Duration, Settings, Url
+from agent.endpoints import refused
+from agent.settings import Duration, Settings, Url
 
 RoleArn = Annotated[str, msgspec.Meta(pattern=r"^arn:aws[a-z0-9-]*:iam::[0-9]{12}:role(/[A-Za-z0-9_+=,.@-]+)+$(?!\n)", max_length=2048)]
 PolicyArn = Annotated[
@@ -84,13 +85,7 @@ def faults(settings: AwsSettings) -> Iterator[tuple[str, str]]:
     for role in filter(None, settings.roles):
         if role.split(":")[1] != partition(settings.region):
             yield "region", f"{settings.region} is in the partition {partition(settings.region)}, where {role} is not"
-    endpoint = settings.endpoint
-    if endpoint and endpoint.shown != endpoint.text:
-        yield "endpoint", "holds a user or password, which STS does not take"
-    if endpoint and endpoint.scheme == "http" and not Address(endpoint.hostname, 0).loopback:
-        yield "endpoint", "would send the token in the clear: write https://, or http:// with a loopback address"
-    if endpoint and endpoint.scheme == "http" and settings.proxy:
-        yield "proxy", "would see the token, because the endpoint is http://: write https:// there, or leave the proxy out"
+    yield from refused(settings.endpoint, settings.proxy, by="STS")
 
 
 def _session_faults(settings: AwsSettings) -> Iterator[tuple[str, str]]:

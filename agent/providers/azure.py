@@ -1,173 +1,28 @@
-"""Microsoft Azure: a federated credential of an application or managed identity, and the files and variables its SDKs read.
+"""Microsoft Azure: a token of an application's or managed identity's federated credential, exchanged by Entra ID for an access token.
 
-https://learn.microsoft.com/entra/workload-id/workload-identity-federation
 https://learn.microsoft.com/entra/identity-platform/v2-oauth2-client-creds-grant-flow#third-case-access-token-request-with-a-federated-credential
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
-
-import msgspec
 
 from agent.azure import variables
-from agent.azure.authority import Authority
+from agent.azure.credential import AccessToken, TokenFileCredential
 from agent.azure.exchange import Application, exchange
 from agent.azure.refusals import Question, RefusedError, sort
 from agent.azure.resources import facts as facts_of
-from agent.azure.resources import variant_of as chosen
+from agent.azure.settings import ANNOTATIONS, SUFFIX, AzureSettings, faults, others, own_resource, variant_of, variants
 from agent.azure.trust import Trust
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
-from agent.settings import Address, Settings, Url
 from agent.toolbox import Toolbox
 from agent.variables import Variables
 from agent.wire import PATIENCE, Wire
 
-GUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-DOMAIN = r"[0-9A-Za-z]([0-9A-Za-z-]*[0-9A-Za-z])?(\.[0-9A-Za-z]([0-9A-Za-z-]*[0-9A-Za-z])?)+"
-"""With a dot: `common`, `organizations` and `adfs` are no tenant that could trust anybody."""
-TENANT = "the tenant's GUID, or a verified domain of it such as contoso.onmicrosoft.com"
-CLIENT = "the client ID of an application or managed identity, which is a GUID"
-SCOPE = "a resource with /.default behind it, such as https://vault.azure.net/.default"
-RESOURCE = "a resource without /.default behind it, such as https://vault.azure.net"
-TenantId = Annotated[str, msgspec.Meta(pattern=rf"^({GUID}|{DOMAIN})$(?!\n)", max_length=253, description=TENANT)]
-ClientId = Annotated[str, msgspec.Meta(pattern=rf"^{GUID}$(?!\n)", description=CLIENT)]
-Scope = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_.:/-]+/\.default$(?!\n)", max_length=512, description=SCOPE)]
-Resource = Annotated[str, msgspec.Meta(pattern=r"^(?!.*/\.default$)[0-9A-Za-z_.:/-]+$(?!\n)", max_length=512, description=RESOURCE)]
-ANNOTATIONS = {"azure.workload.identity/client-id": "clientId", "azure.workload.identity/tenant-id": "tenantId"}
-"""Of a ServiceAccount, as Azure's own webhook reads them (Azure/azure-workload-identity), by what they set."""
-SUFFIX = "/.default"
-"""Of a scope that asks for all that was granted beforehand: the only kind that there is without a person."""
+__all__ = ["ANNOTATIONS", "AzureProvider", "AzureSettings", "environment", "facts", "faults", "trust_of", "variant_of", "variants"]
+
 LONGEST = timedelta(days=3650)
 """A token that claims to last longer is none of Entra's, which last for a day at most."""
-
-
-class AzureSettings(Settings, tag="azure", tag_field="type"):
-    """Who asks, and for what. Each scope after the first is kept fresh by itself, beside the first."""
-
-    tenant_id: TenantId = ""
-    """Empty only with `fromServiceAccount`, where an annotation says it; so the next one."""
-    client_id: ClientId = ""
-    from_service_account: bool = False
-    scopes: Annotated[tuple[Scope, ...], msgspec.Meta(max_length=17)] = ()
-    """Empty: Azure Resource Manager of the authority's cloud."""
-    resources: Annotated[tuple[Resource, ...], msgspec.Meta(max_length=64)] = ()
-    """What else may be asked for at run time; nothing where it is empty."""
-    authority: Authority = Authority.parse("public")
-    format: Literal["dotenv", "azure.json"] = "dotenv"
-    """Of `credentialsFile`."""
-    audiences: tuple[str, ...] = ("api://AzureADTokenExchange",)
-    exchange: bool = True
-    endpoint: Url | None = None
-    """Who is asked in place of the authority; SDKs are not told of it."""
-    ca_file: str | None = None
-    proxy: Url | None = None
-
-    @property
-    def asked_at(self) -> Url:
-        """Who is asked."""
-        return self.endpoint or Url(self.authority.url)
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """The scopes that are kept fresh, the identity's own first."""
-        cloud = self.authority.cloud
-        return self.scopes or ((cloud.management + SUFFIX,) if cloud else ())
-
-
-def faults(settings: AzureSettings) -> Iterator[tuple[str, str]]:
-    """What is wrong between the settings: the field, and what is allowed."""
-    for field, value, wanted in (("tenantId", settings.tenant_id, TENANT), ("clientId", settings.client_id, CLIENT)):
-        if not value and not settings.from_service_account:
-            yield field, f"missing: write {wanted}, or fromServiceAccount: true"
-    if not settings.exchange and settings.resources:
-        yield "resources", "says what the agent may ask for, which with exchange: false is left to the SDK"
-    if settings.exchange and not settings.kept:
-        yield "scopes", "empty, and no cloud of Microsoft's is asked: name at least one scope, such as https://HOST/.default"
-    for index, scope in enumerate(settings.scopes):
-        if scope in settings.scopes[:index]:
-            yield f"scopes[{index}]", "is there already"
-    endpoint = settings.endpoint
-    if endpoint and endpoint.shown != endpoint.text:
-        yield "endpoint", "holds a user or password, which Entra does not take"
-    if endpoint and endpoint.scheme == "http" and not Address(endpoint.hostname, 0).loopback:
-        yield "endpoint", "would send the token in the clear: write https://, or http:// with a loopback address"
-    if endpoint and endpoint.scheme == "http" and settings.proxy:
-        yield "proxy", "would see the token, because the endpoint is http://: write https:// there, or leave the proxy out"
-
-
-def variants(settings: AzureSettings) -> Sequence[str]:
-    """Resources of the scopes after the first, which are kept fresh whether somebody asks or not."""
-    return tuple(scope.removesuffix(SUFFIX) for scope in settings.kept[1:]) if settings.exchange else ()
-
-
-def variant_of(settings: AzureSettings, resource: str) -> str | None:
-    """Under what a resource is kept that somebody asks for at run time; None where the configuration does not allow it."""
-    return chosen(resource, own_resource(settings), others(settings))
-
-
-def own_resource(settings: AzureSettings) -> str:
-    """What the identity's own token is for; empty where there is nothing to ask for."""
-    return settings.kept[0].removesuffix(SUFFIX) if settings.kept else ""
-
-
-def others(settings: AzureSettings) -> Sequence[str]:
-    """What else may be asked for at run time."""
-    return (*variants(settings), *settings.resources)
-
-
-class TokenFileCredential:
-    """What an SDK needs to do the exchange itself. Holds no secret and no clock of its own."""
-
-    issued_at: datetime | None = None
-    expires_at: datetime | None = None
-
-    def __init__(self, settings: AzureSettings) -> None:
-        self._settings = settings
-
-    def files(self, paths: Paths) -> Mapping[str, Secret]:
-        settings = self._settings
-        who: dict[str, Any] = {"tenant": settings.tenant_id, "client": settings.client_id, "authority": settings.authority}
-        dotenv = settings.format == "dotenv"
-        text = variables.dotenv(variables.token_file(paths, **who)) if dotenv else variables.azure_json(paths, **who)
-        config = {
-            "tenantID": settings.tenant_id,
-            "clientID": settings.client_id,
-            "authority": settings.authority.url,
-            "audiences": settings.audiences,
-            **({"scopes": settings.kept} if settings.exchange else {}),
-        }
-        return {"credentialsFile": Secret(text), "config": Secret(msgspec.json.encode(config).decode())}
-
-    def document(self) -> Mapping[str, Any]:
-        return {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessToken:
-    """An access token for one resource. It lies in no file: no SDK of Azure's reads one."""
-
-    value: Secret
-    issued_at: datetime
-    expires_at: datetime
-    resource: str
-    token_file: TokenFileCredential
-    client_id: str
-
-    def files(self, paths: Paths) -> Mapping[str, Secret]:
-        return self.token_file.files(paths)
-
-    def document(self) -> Mapping[str, Any]:
-        return {
-            "access_token": self.value,
-            "expires_on": self.expires_at,
-            "not_before": self.issued_at,
-            "resource": self.resource,
-            "token_type": "Bearer",
-            "client_id": self.client_id,
-        }
 
 
 class AzureProvider:
