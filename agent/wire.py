@@ -3,6 +3,7 @@
 What cannot be had of it is a failure named by its reaction, with nothing of the request in it or behind it.
 """
 
+import errno
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -98,7 +99,10 @@ class Wire:
 
         match error:
             case TimeoutError():
-                return self._unavailable(f"{host} did not answer within {self._patience:g} s")
+                return self._unavailable(
+                    f"{host} did not answer within {self._patience:g} s",
+                    "the agent tries on; if it stays, look for what drops packets on the way, or set provider.proxy",
+                )
             case aiohttp.ClientConnectorCertificateError():
                 reason = getattr(error.certificate_error, "verify_message", "") or "it cannot be verified"
                 return self._rejected(
@@ -115,6 +119,11 @@ class Wire:
                 return self._unavailable(f"{host} has no address", "check the provider's settings and the name resolution of this machine")
             case aiohttp.ClientConnectorSSLError():
                 return self._unavailable(f"{host} broke off the TLS handshake")
+            case aiohttp.ClientConnectorError() if error.os_error.errno == errno.ECONNREFUSED:
+                return self._unavailable(
+                    f"{host} could not be reached: {unreachable(error.os_error)}",
+                    "nothing listens there: correct provider.endpoint, if it is set; or look for a network policy that refuses it",
+                )
             case aiohttp.ClientConnectorError():
                 return self._unavailable(
                     f"{host} could not be reached: {unreachable(error.os_error)}",

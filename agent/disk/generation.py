@@ -23,9 +23,11 @@ Signature = tuple[tuple[str | int, ...], ...]
 class Unusable(Exception):  # noqa: N818  # it is no error that nothing usable is there
     """Why a generation is not what it should be."""
 
-    def __init__(self, reason: str, *, owner: str = "") -> None:
+    def __init__(self, reason: str, *, owner: str = "", other_settings: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.other_settings = other_settings
+        """Whether it is this identity's, of settings that were changed since."""
         self.owner = owner
         """The other identity that it belongs to, where that is why."""
 
@@ -61,7 +63,7 @@ def inspect(root: int, name: str, *, identity: str, digest: str, manifest: str, 
     if described.identity != identity:
         raise Unusable(f"it is identity {described.identity!r}'s", owner=described.identity)
     if described.digest != digest:
-        raise Unusable("the settings have changed since")
+        raise Unusable("the settings have changed since", other_settings=True)
     if {file: summary(content) for file, content in contents.items()} != described.files:
         raise Unusable("its files are not those that were written")
     return Found(name, described, contents)

@@ -55,7 +55,11 @@ def _place(case: Case, sink: SinkSettings, *, refused: bool) -> Finding:
         if stranger := _stranger(case, sink, root):
             return broken(LINK, f"{where} {stranger}: clients read what that user puts there", f"remove the directory. {ELSEWHERE}")
         name = atomic.live(root)
-        return _generation(case, sink, root, name) if name else _nothing(f"{where}: nothing was delivered there", refused=refused)
+        return (
+            _generation(case, sink, root, name, refused=refused)
+            if name
+            else _nothing(f"{where}: nothing was delivered there", refused=refused)
+        )
     finally:
         os.close(root)
 
@@ -76,7 +80,7 @@ def _nothing(text: str, *, refused: bool) -> Finding:
     return broken(LINK, text, "start the agent; if it runs, see the agent's line above. Relative paths count from its working directory")
 
 
-def _generation(case: Case, sink: SinkSettings, root: int, name: str) -> Finding:
+def _generation(case: Case, sink: SinkSettings, root: int, name: str, *, refused: bool) -> Finding:
     where, manifest_name = sink.directory, sink.names.get(NAME, NAME)
     digest = identity_digest(case.identity, case.config, case.uid)
     try:
@@ -89,6 +93,8 @@ def _generation(case: Case, sink: SinkSettings, root: int, name: str) -> Finding
             return broken(
                 LINK, f"{where}: it is uid {owner}'s, and the doctor is uid {me}", "run the doctor as the agent's user, or as root"
             )
+        if refused and why.other_settings:
+            return warning(LINK, f"{where}: {why.reason}; what was delivered before stays until the links above hold again")
         return broken(
             LINK, f"{where}: {why.reason}", "a running agent on this configuration replaces it within seconds: see whether one does"
         )
