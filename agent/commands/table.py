@@ -75,7 +75,7 @@ def _remarks(identity: dict[str, Any]) -> list[str]:
             lines += [
                 "",
                 f"{identity['name']}: {what} {failure['result']}, {times}, last at {failure['at'][:19]}Z",
-                f"  {failure['message']}",
+                f"  {reason(identity['name'], failure)}",
             ]
             if failure["remedy"]:
                 lines.append(f"  → {failure['remedy']}")
@@ -90,6 +90,11 @@ def _remarks(identity: dict[str, Any]) -> list[str]:
     if identity["note"]:
         lines += ["", f"{identity['name']}: {identity['note']}"]
     return lines
+
+
+def reason(name: str, failure: dict[str, Any]) -> str:
+    """What failed, where the identity's name has been said."""
+    return str(failure["message"]).removeprefix(f"{name}: ")
 
 
 def length(seconds: float) -> str:

@@ -45,11 +45,11 @@ def test_each_identity_is_a_row_and_what_is_wrong_stands_below_with_what_to_do()
         "late      missing  -       -           -             files:/b missing  container",
         "",
         "late: refresh rejected, 3 times in a row, last at 2026-01-01T00:00:00Z",
-        "  late: no",
+        "  no",
         "  → do this",
         "",
         "late: files:/b rejected, once, last at 2026-01-01T00:00:00Z",
-        "  late: no",
+        "  no",
         "",
         "late: short",
     ]

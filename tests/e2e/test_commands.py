@@ -50,7 +50,7 @@ def test_the_commands_that_ask_say_how_it_stands_and_exit_accordingly(daemon: Da
     again = daemon.cli("renew", "--all")
     assert again.returncode == 3
     assert sorted(again.stdout.splitlines())[1:] == ["cloud: renewed", "good: renewed less than 10 s ago, left alone"]
-    assert again.stdout.splitlines()[1].startswith("broken: failed: broken: there is no token file late (check the mount")
+    assert again.stdout.splitlines()[1].startswith("broken: failed: there is no token file late (check the mount")
     unknown = daemon.cli("renew", "goood")
     assert (unknown.returncode, unknown.stderr) == (3, "wi-agent renew: there is no identity goood\n")
     assert daemon.cli("renew").returncode == daemon.cli("renew", "good", "--all").returncode == 2
