@@ -89,6 +89,8 @@ class IssuerBlock(Settings):
     url: Url
     listen: tuple[Address, ...]
     state: str
+    read_only: bool = False
+    """Somebody else makes the keys in `state`, such as a Secret that several agents mount."""
     algorithm: Literal["RS256", "ES256"] = "RS256"
     lifetime: Lifetime = Lifetime()
     rotation: Rotation = Rotation()

@@ -139,10 +139,7 @@ class Keyring:
         if (ahead := rotation.dated_ahead(self._terms, now, self._rhythm)) and ahead != self._ahead:
             log.warning("key.dated_ahead", kid=ahead, why="the clock was ahead when it was made: the key before it signs until then")
         self._ahead = ahead
-        signer = self._terms[rotation.signing(self._terms, now)]
-        if signer.kid != self._signing:
-            self._signing = signer.kid
-            log.info("key.signing", kid=signer.kid, since=signer.signs_from.isoformat())
+        self._tell_signer()
 
     async def run(self) -> Never:
         """Rotates until cancelled. A bad disk ends nothing: the keys at hand go on."""
@@ -223,6 +220,13 @@ class Keyring:
         terms = [term for term, _ in held]
         await in_thread("issuer keys", lambda: self._store.index(terms))
         self._take(held)
+
+    def _tell_signer(self) -> None:
+        """Once for each that comes to sign."""
+        signer = self._terms[rotation.signing(self._terms, self._clock.now())] if self._held else None
+        if signer and signer.kid != self._signing:
+            self._signing = signer.kid
+            log.info("key.signing", kid=signer.kid, since=signer.signs_from.isoformat())
 
     def _failed(self, error: OSError, delay: float) -> None:
         log.warning("key.rotation_failed", reason=error.strerror or str(error), keys=len(self._held), next_try_in=delay)

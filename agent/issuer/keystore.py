@@ -7,24 +7,22 @@ without one: a new key in place of a lost one would break every token out there.
 """
 
 import fcntl
-import json
 import os
 import stat
 import time
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from agent.errors import ConfigError
-from agent.issuer import keys
+from agent.issuer import index, keys
 from agent.issuer.rotation import Term
 
 INDEX = "index.json"
 TEMPORARY = ".new"
-VERSION = 1
+KUBELETS = "..data"
+"""Where the live generation is of a volume that the kubelet fills."""
 PATIENCE = 0.5
 """Seconds that an agent waits for the lock: an export, or a predecessor on its way out, lets go of it sooner."""
 LONGEST = 1024 * 1024
@@ -36,8 +34,11 @@ log = structlog.get_logger()
 class KeyStore:
     """One directory, reached through one descriptor from `open` to `close`. Blocks on the disk: for a thread."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, vet: Callable[[os.stat_result, str], None] | None = None, remedy: str = "") -> None:
+        """For keys that somebody else makes: `vet` refuses by a ConfigError what is not to be trusted, `remedy` mends a broken state."""
         self._state = state
+        self._vet = vet
+        self._remedy = remedy
         self._directory = -1
         self.writable = False
         """Whether this process holds the lock, and so may change anything."""
@@ -50,10 +51,12 @@ class KeyStore:
         """
         self._looking = True
         try:
-            self._directory = os.open(self._state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._directory = self._enter()
+            self._own(self._directory, str(self._state), 0o700)
             return self.load()
         except OSError as error:
-            raise self._unusable(error.strerror or "an error", "start the agent, which makes it, or look as the agent's user") from error
+            remedy = self._remedy or "start the agent, which makes it, or look as the agent's user"
+            raise self._unusable(error.strerror or "an error", remedy) from error
         finally:
             self.close()
             self._looking = False
@@ -64,6 +67,8 @@ class KeyStore:
         Raises ConfigError where the directory cannot be used, or another agent uses it.
         """
         try:
+            if (self._state / KUBELETS).exists():
+                raise self._unusable("the kubelet alone writes there", "set issuer.readOnly: true, if these are the issuer's keys")
             self._make()
             self._directory = os.open(self._state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._own(self._directory, str(self._state), 0o700)
@@ -113,20 +118,19 @@ class KeyStore:
 
     def index(self, terms: Sequence[Term]) -> None:
         """Replaces the index: from here on these keys exist, and no other."""
-        entries = [
-            {
-                "kid": term.kid,
-                "publishedAt": term.published_at.isoformat(),
-                "signsFrom": term.signs_from.isoformat(),
-                "longestLifetime": term.longest_lifetime,
-            }
-            for term in terms
-        ]
-        self._write(INDEX, json.dumps({"version": VERSION, "keys": entries}, indent=1).encode() + b"\n")
+        self._write(INDEX, index.encode(terms))
 
     def remove(self, kid: str) -> None:
         """Deletes the PEM of a key that the index names no more."""
         self._remove(_file(kid))
+
+    def _enter(self) -> int:
+        """A descriptor of the directory; of the live generation, where the kubelet keeps it: all files are of one, and no links."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        try:
+            return os.open(self._state / KUBELETS, flags)
+        except (FileNotFoundError, NotADirectoryError):
+            return os.open(self._state, flags)
 
     def _make(self) -> None:
         if not self._state.exists():
@@ -155,6 +159,8 @@ class KeyStore:
     def _own(self, descriptor: int, name: str, mode: int) -> None:
         """What others can reach is closed to them if it is ours, and refused if it is not. Raises ConfigError."""
         if self._looking:
+            if self._vet:
+                self._vet(os.fstat(descriptor), name)
             return
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid():
@@ -180,13 +186,9 @@ class KeyStore:
 
     def _terms(self) -> list[Term]:
         try:
-            document = json.loads(self._read(INDEX))
-            if document["version"] != VERSION:
-                raise self._broken(INDEX, f"has the version {document['version']!r}, not {VERSION}")
-            terms = [_term(entry) for entry in document["keys"]]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise self._broken(INDEX, "is not the index that the agent wrote") from None
-        return sorted(terms, key=lambda term: term.signs_from)
+            return index.decode(self._read(INDEX))
+        except ValueError as error:
+            raise self._broken(INDEX, str(error)) from None
 
     def _key(self, kid: str) -> keys.SigningKey:
         try:
@@ -233,23 +235,11 @@ class KeyStore:
     def _broken(self, name: str, why: str) -> ConfigError:
         return ConfigError(
             f"issuer.state: {self._state / name} {why}",
-            remedy="restore the directory from a backup; or, accepting that every token signed so far stops verifying, empty it",
+            remedy=self._remedy
+            or "restore the directory from a backup; or, accepting that every token signed so far stops verifying, empty it",
         )
 
 
 def _file(kid: str) -> str:
     """A name that does not begin with the `-` that a kid may begin with."""
     return f"key-{kid}.pem"
-
-
-def _term(entry: Mapping[str, Any]) -> Term:
-    """Raises ValueError, KeyError or TypeError."""
-    term = Term(
-        kid=str(entry["kid"]),
-        published_at=datetime.fromisoformat(entry["publishedAt"]),
-        signs_from=datetime.fromisoformat(entry["signsFrom"]),
-        longest_lifetime=float(entry["longestLifetime"]),
-    )
-    if not term.published_at.tzinfo or not term.signs_from.tzinfo or "/" in term.kid:
-        raise ValueError
-    return term

@@ -19,6 +19,7 @@ from aiohttp import web
 from agent.clock import Clock
 from agent.config import IssuerBlock
 from agent.errors import ConfigError
+from agent.issuer.given import GivenKeyring
 from agent.issuer.keyring import Keyring
 from agent.offload import in_thread
 
@@ -37,6 +38,14 @@ class Exported:
 
 def keyring_of(block: IssuerBlock, clock: Clock) -> Keyring:
     """The keyring that this configuration describes, not open yet."""
+    if block.read_only:
+        return GivenKeyring(
+            Path(block.state),
+            every=block.rotation.every.seconds,
+            publish_before=block.rotation.publish_before.seconds,
+            longest_lifetime=block.lifetime.max.seconds,
+            clock=clock,
+        )
     return Keyring(
         Path(block.state),
         block.algorithm,
