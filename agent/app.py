@@ -62,6 +62,7 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
             stack.push_async_callback(fleet.close)
             reloader = Reloader(path, environ, config, fleet, clock)
             _on_signals({signal.SIGHUP: reloader.asked.set, signal.SIGUSR1: lambda: _renew_all(parts.store, clock)})
+            await _publish(stack, config, parts)
             await fleet.apply(config)
             await _listen(stack, config, parts, clock, reloader)
             group.create_task(fleet.welcome(), name="welcome variants")
@@ -120,6 +121,16 @@ async def _parts(config: Config, clock: Clock, environ: Mapping[str, str]) -> As
         yield Parts(store=Store(), toolbox=toolbox, tally=tally)
 
 
+async def _publish(stack: AsyncExitStack, config: Config, parts: Parts) -> None:
+    """The issuer's documents, before anybody is shown a token: a cloud fetches them at once."""
+    issuer = parts.toolbox.issuer
+    if config.issuer and issuer:
+        from agent.serving.discovery import answering  # noqa: PLC0415  # aiohttp.web, which `once` does without
+        from agent.serving.listener import listening  # noqa: PLC0415
+
+        await stack.enter_async_context(listening(answering(config.issuer.url.text, issuer.keyring), config.issuer.listen, "issuer"))
+
+
 async def _listen(stack: AsyncExitStack, config: Config, parts: Parts, clock: Clock, reloader: Reloader) -> None:
     from agent.metrics import Collector  # noqa: PLC0415  # prometheus_client and aiohttp.web, which `once` does without
     from agent.serving.admin import AdminEndpoint  # noqa: PLC0415
@@ -130,10 +141,6 @@ async def _listen(stack: AsyncExitStack, config: Config, parts: Parts, clock: Cl
     collector = Collector(parts.store, parts.tally, clock, reloader, keyring.states if keyring else tuple)
     control = ControlEndpoint(parts.store, clock, lambda: reloader.refused)
     await stack.enter_async_context(listening(control.answer, [Address("", 0, config.control.socket)], "control"))
-    if config.issuer and keyring:
-        from agent.serving.discovery import answering  # noqa: PLC0415
-
-        await stack.enter_async_context(listening(answering(config.issuer.url.text, keyring), config.issuer.listen, "issuer"))
     if any(identity.serve.dialects for identity in config.identities):
         from agent.serving.metadata import MetadataEndpoint  # noqa: PLC0415
 

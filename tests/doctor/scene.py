@@ -13,7 +13,7 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from agent.app import Parts, _listen, _parts
+from agent.app import Parts, _listen, _parts, _publish
 from agent.cli import main
 from agent.clock import WallClock
 from agent.fleet import Fleet
@@ -83,6 +83,7 @@ class Scene:
             async with _parts(found, clock, {}) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
                 fleet = Fleet(parts.store, parts.toolbox, group, os.environ)
                 stack.push_async_callback(fleet.close)
+                await _publish(stack, found, parts)
                 await fleet.apply(found)
                 await _listen(stack, found, parts, clock, Reloader(CONFIG, os.environ, found, fleet, clock))
                 async with asyncio.timeout(5):
