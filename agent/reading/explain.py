@@ -48,7 +48,8 @@ def explain(document: Document, environ: Mapping[str, str]) -> tuple[list[Fault]
     remainder = Remainder(document, unwanted, bad | {complaint.place for complaint in complaints if not complaint.unknown})
     config = remainder.convert()
     faults = document.faults + [document.fault(place, message) for place, message in remainder.complaints]
-    faults += [document.fault(complaint.place, complaint.message) for complaint in complaints]
+    misspelt = {complaint.meant for complaint in complaints}  # said where it is written, and not as missing besides
+    faults += [document.fault(complaint.place, complaint.message) for complaint in complaints if complaint.place not in misspelt]
     broken = remainder.dropped | {complaint.meant for complaint in complaints if complaint.meant}
     around = {place[:depth] for place in broken for depth in range(len(place))}
     found = (remainder.original(finding) for finding in findings(config, environ)) if config else iter(())

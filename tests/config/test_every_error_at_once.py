@@ -144,3 +144,12 @@ def test_thousands_of_mistakes_do_not_take_for_ever(tmp_path, monkeypatch):
     began = time.monotonic()
     assert len(verdict(tmp_path, "\n".join(["identities:", *rows])).faults) == 1000
     assert time.monotonic() - began < 5
+
+
+def test_a_required_key_that_is_misspelt_is_told_once_and_not_as_missing_besides(tmp_path):
+    text = GOOD.replace("    provider:\n      type: generic", "    provder:\n      type: generic").replace("      path:", "      Path:")
+    found = [(fault.path, fault.message) for fault in verdict(tmp_path, text).faults]
+    assert found == [
+        ("identities[0].provder", "unknown key, did you mean `provider`?"),
+        ("identities[1].source.Path", "unknown key, did you mean `path`?"),
+    ]
