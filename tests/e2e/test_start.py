@@ -8,7 +8,7 @@ from tests.e2e.daemon import Daemon, configuration, identity, issuer
 from tests.servers.entra import CLIENT, TENANT, Entra, Federated
 
 MANY = 8
-"""Identities: one alone might be slow enough."""
+"""Identities: those that are taken up first ask while the last ones are taken up."""
 
 
 async def test_the_issuer_can_be_asked_before_the_first_token_is_shown_to_a_cloud(daemon: Daemon) -> None:
@@ -18,7 +18,7 @@ async def test_the_issuer_can_be_asked_before_the_first_token_is_shown_to_a_clou
     async with Entra({CLIENT: Federated(issuer=url, subject=subject)}) as entra:
         provider: dict[str, Any] = {"type": "azure", "tenantId": TENANT, "clientId": CLIENT, "endpoint": entra.url}
         provider["scopes"] = ["https://vault.azure.net/.default"]
-        many = [identity(f"reader-{number}", provider=provider) for number in range(MANY)]
+        many = [identity(f"reader-{number}", provider=provider, serve={"dialects": ["appservice"]}) for number in range(MANY)]
         for one in many:
             one["source"]["subject"] = subject
         block = issuer(url=url, listen=[url.removeprefix("http://")])
