@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from agent.azure.authority import Authority
+from agent.config import Config, Identity
 from agent.reading import wording
 from agent.reading.document import Document
 from agent.reading.fault import Fault, Finding, Place, by_line
@@ -132,6 +133,13 @@ def _type(validator: Any, types: str | list[str], value: object, schema: Any) ->
         yield _error("another type")
 
 
+def _home(key: str, place: Place) -> str:
+    """Where a key belongs that is indented too far; empty where it is none of those."""
+    if key in Identity.__struct_encode_fields__[1:] and place[:1] == ("identities",) and len(place) > 2:
+        return "to the identity, beside its name"
+    return "to the top of the file" if key in Config.__struct_encode_fields__ and place else ""
+
+
 def _error(message: str) -> "ValidationError":
     from jsonschema import ValidationError  # noqa: PLC0415  # as above
 
@@ -156,8 +164,8 @@ def _worded(error: "ValidationError", document: Document) -> Iterator[Complaint]
             known = list(schema["properties"])
             for key in value:
                 if isinstance(key, str) and key not in known:
-                    absent = [each for each in known if each not in value]
-                    meant = nearest(key, absent)
-                    yield Complaint((*place, key), wording.of_key(meant, known), (*place, meant) if meant else None, unknown=True)
+                    home = _home(key, place)
+                    meant = None if home else nearest(key, [each for each in known if each not in value])
+                    yield Complaint((*place, key), wording.of_key(meant, known, home), (*place, meant) if meant else None, unknown=True)
         case _:
             yield Complaint(place, wording.of_limit(error, place))

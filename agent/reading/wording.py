@@ -126,8 +126,10 @@ def of_missing(key: str, choices: list[str] | None, described: dict[str, Any] | 
     return f"missing: write {allowed}" if allowed else "missing, and there is no default"
 
 
-def of_key(meant: str | None, known: list[str]) -> str:
-    """What to call it instead."""
+def of_key(meant: str | None, known: list[str], home: str) -> str:
+    """What to call it instead, or whither it belongs."""
+    if home:
+        return f"not known here: it belongs {home}, so indent it less"
     return f"unknown key, did you mean `{meant}`?" if meant else f"unknown key: allowed are {listed(known)}"
 
 
