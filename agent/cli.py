@@ -15,7 +15,6 @@ from typing import Any
 from agent import __version__
 
 CONFIG = "/etc/wi-agent/config.yaml"
-USAGE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

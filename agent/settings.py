@@ -5,7 +5,6 @@ Every adapter declares its own settings with these; `config.py` puts them togeth
 
 import hashlib
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
@@ -221,9 +220,6 @@ def _whole(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_whole(inner) for inner in value]
     return encode_scalar(value) if isinstance(value, Scalar) else value
-
-
-Convert = Callable[[object, type], object]
 
 
 def convert(data: object, kind: Any) -> Any:
