@@ -1,6 +1,7 @@
 """Opens and closes listeners: aiohttp's low-level server on every address of a list."""
 
 import asyncio
+import errno
 import os
 import resource
 import socket
@@ -62,11 +63,27 @@ async def _open(runner: web.BaseRunner, address: Address, purpose: str, socket_m
             : None if address.host else 1
         ]
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         setting = {"control": "control.socket", "metadata": "metadata.listen", "admin": "admin.listen", "issuer": "issuer.listen"}.get(
             purpose, purpose
         )
-        raise ConfigError(f"cannot listen on {address} for {purpose}: {reason}", remedy=f"free it, or set another {setting}") from None
+        reason, remedy = _reason(error, address, purpose)
+        raise ConfigError(f"cannot listen on {address} for {purpose}: {reason}", remedy=f"{remedy}, or set another {setting}") from None
+
+
+def _reason(error: OSError, address: Address, purpose: str) -> tuple[str, str]:
+    """In the system's words, and what to do about it; from Python 3.13 on an address that is nobody's has no number."""
+    number = error.errno if error.errno and error.errno > 0 else errno.EADDRNOTAVAIL if "could not bind on any" in str(error) else 0
+    remedy = "free it"
+    match number:
+        case errno.EADDRINUSE if not address.path:
+            remedy = f"ss -ltnp 'sport = :{address.port}' says who listens there: stop it"
+        case errno.EADDRNOTAVAIL if purpose in {"admin", "issuer"}:
+            remedy = "no interface here has it: correct it"
+        case errno.EADDRNOTAVAIL if address.host:
+            remedy = f"ip address add {address.host}/{128 if ':' in address.host else 32} dev lo, as root and before the agent starts"
+        case errno.EACCES if 0 < address.port < 1024:
+            remedy = "a port below 1024 needs CAP_NET_BIND_SERVICE, or a lower net.ipv4.ip_unprivileged_port_start"
+    return os.strerror(number) if number else str(error), remedy
 
 
 def _batch() -> int:

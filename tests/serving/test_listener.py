@@ -1,6 +1,7 @@
 """Sockets: bound to what was asked for, never taken from who is alive, gone when left."""
 
 import asyncio
+import errno
 import os
 import socket
 import stat
@@ -84,7 +85,44 @@ async def test_an_address_in_use_is_said_with_its_setting(form):
         with pytest.raises(ConfigError) as refused:
             async with listening(hello, [address], "admin"):
                 pytest.fail("taken twice")
-    assert str(refused.value) == f"cannot listen on {address} for admin: Address already in use (free it, or set another admin.listen)"
+    assert refused.value.message == f"cannot listen on {address} for admin: Address already in use"
+    assert refused.value.remedy == f"ss -ltnp 'sport = :{address.port}' says who listens there: stop it, or set another admin.listen"
+
+
+@pytest.mark.parametrize(("host", "width"), [("192.0.2.1", 32), ("2001:db8::1", 128)])
+async def test_an_address_of_no_interface_is_said_with_how_it_is_added(host, width):
+    with pytest.raises(ConfigError) as refused:
+        async with listening(hello, [Address(host, 0)], "metadata"):
+            pytest.fail("it is nobody's")
+    assert refused.value.message.endswith("Cannot assign requested address")
+    assert refused.value.remedy.startswith(f"ip address add {host}/{width} dev lo")
+    assert refused.value.remedy.endswith("set another metadata.listen")
+    with pytest.raises(ConfigError) as refused:
+        async with listening(hello, [Address(host, 0)], "admin"):
+            pytest.fail("nor is it here")
+    assert refused.value.remedy == "no interface here has it: correct it, or set another admin.listen"
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "remedy"),
+    [
+        (OSError("could not bind on any address out of [('169.254.169.254', 80)]"), "Cannot assign", "ip address add 169.254.169.254/32"),
+        (OSError(errno.EACCES, "x"), "Permission denied", "a port below 1024 needs CAP_NET_BIND_SERVICE"),
+        (OSError(errno.ENOBUFS, "x"), "No buffer space", "free it, or set another metadata.listen"),
+    ],
+)
+async def test_what_the_system_refuses_is_said_with_what_to_do(monkeypatch, error, said, remedy):
+    """The first is Python 3.13's, which has no number."""
+
+    async def fail(*_):
+        raise error
+
+    monkeypatch.setattr(web.TCPSite, "start", fail)
+    with pytest.raises(ConfigError) as refused:
+        async with listening(hello, [Address("169.254.169.254", 80)], "metadata"):
+            pytest.fail("it cannot be")
+    assert said in refused.value.message
+    assert remedy in refused.value.remedy
 
 
 @pytest.mark.parametrize("path", ["x" * 200, "file/a.sock", "/proc/none/a.sock"])
