@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-import structlog
+from structlog.typing import FilteringBoundLogger
 
 from agent.clock import Clock
 from agent.disk import atomic
@@ -10,16 +10,16 @@ from agent.disk import atomic
 KEPT = 32
 """Replaced generations, at most, however young; the oldest go first."""
 
-log = structlog.get_logger()
-
 
 class Retention:
     """Remembers when generations were replaced, and removes them in time."""
 
-    def __init__(self, clock: Clock, grace: float) -> None:
+    def __init__(self, clock: Clock, grace: float, said: FilteringBoundLogger) -> None:
+        """`said`: the log, which knows identity and sink."""
         self.grace = grace
         """Seconds that a replaced generation lives on."""
         self._clock = clock
+        self._log = said
         self._replaced: dict[str, datetime] = {}
         self._stuck: set[str] = set()
 
@@ -71,7 +71,7 @@ class Retention:
         except OSError as error:
             if name not in self._stuck:
                 self._stuck.add(name)
-                log.warning("leftover.kept", name=name, error=error.strerror)
+                self._log.warning("leftover.kept", name=name, error=error.strerror)
         else:
             self._replaced.pop(name, None)
             self._stuck.discard(name)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-import structlog
+from structlog.typing import FilteringBoundLogger
 
 from agent.disk import atomic, generation
 from agent.disk.atomic import Look
@@ -17,13 +17,12 @@ from agent.disk.place import Place
 from agent.errors import NotReady, Rejected
 from agent.offload import memory_backed
 
-log = structlog.get_logger()
-
 
 class Tenure:
     """Of one directory by one identity."""
 
-    def __init__(self, path: str, *, identity: str, manifest: str, random: Random) -> None:
+    def __init__(self, path: str, *, identity: str, manifest: str, random: Random, said: FilteringBoundLogger) -> None:
+        """`said`: the log, which knows identity and sink."""
         self.place = Place(path)
         self.memory: bool | None = None
         """Whether it lies in memory; None until it was looked at."""
@@ -32,7 +31,7 @@ class Tenure:
         self._identity = identity
         self._manifest = manifest
         self._random = random
-        self._log = log.bind(identity=identity, sink=f"files:{path}")
+        self._log = said
         self._distrusted = False
         """Whether the path led elsewhere when last looked at: nothing found there is ours until it was cleared."""
         self._governed = False

@@ -8,8 +8,8 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 
-import structlog
 from msgspec.structs import replace
+from structlog.typing import FilteringBoundLogger
 
 from agent.disk import atomic, generation, retained
 from agent.disk.atomic import Look
@@ -21,14 +21,22 @@ from agent.errors import Rejected
 from agent.model import Delivery
 from agent.toolbox import Toolbox
 
-log = structlog.get_logger()
-
 
 class Volume:
     """One identity's directory."""
 
-    def __init__(self, path: str, *, identity: str, digest: str, manifest: str, retention: Retention, toolbox: Toolbox) -> None:
-        self.tenure = Tenure(path, identity=identity, manifest=manifest, random=toolbox.random)
+    def __init__(
+        self,
+        path: str,
+        *,
+        identity: str,
+        digest: str,
+        manifest: str,
+        retention: Retention,
+        toolbox: Toolbox,
+        said: FilteringBoundLogger,
+    ) -> None:
+        self.tenure = Tenure(path, identity=identity, manifest=manifest, random=toolbox.random, said=said)
         self.retained: dict[str, bytes] = {}
         """Files beside the generations, by name; written and mended with them."""
         self._identity = identity
@@ -36,7 +44,7 @@ class Volume:
         self._manifest = manifest
         self._retention = retention
         self._toolbox = toolbox
-        self._log = log.bind(identity=identity, sink=f"files:{path}")
+        self._log = said
         self._written: tuple[str, Manifest, Signature | None] | None = None
         """The generation this process published last: its name, its manifest, how it looked then."""
         self._verified: tuple[Signature, Manifest] | None = None

@@ -61,7 +61,8 @@ class FilesSink:
 
     def __init__(self, settings: FilesSettings, identity: str, digest: str, toolbox: Toolbox) -> None:
         self.name = f"files:{settings.directory}"
-        self.retention = Retention(toolbox.clock, float(settings.grace.seconds))
+        said = log.bind(identity=identity, sink=self.name)
+        self.retention = Retention(toolbox.clock, float(settings.grace.seconds), said)
         self._settings = settings
         self._identity = identity
         self._digest = digest
@@ -75,6 +76,7 @@ class FilesSink:
             manifest=self._paths.name(NAME),
             retention=self.retention,
             toolbox=toolbox,
+            said=said,
         )
         self._turn = asyncio.Lock()
         self._guard = threading.Lock()

@@ -159,6 +159,7 @@ async def test_two_swapped_identity_directories_are_healed_nothing_is_adopted_an
         assert contents(two) == {}
         await second.write(make_grant(1, identity="two"))
     assert [(entry["event"], entry["identity"]) for entry in logs] == [("directory.replaced", "one"), ("directory.replaced", "two")]
+    assert [entry["sink"] for entry in logs] == [first.name, second.name]
     assert contents(one)["token"].endswith("one.1")
     assert contents(two)["token"].endswith("two.1")
     assert await first.read()
