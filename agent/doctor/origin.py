@@ -57,7 +57,10 @@ async def source(case: Case, keys: ConfigError | None) -> list[Finding]:
             return [broken("source", keys.message, keys.remedy)]
         return [warning("source", f"{keys.message}; the delivered token is looked at instead", keys.remedy)]
     if case.embedded and case.config.issuer and not (case.toolbox.issuer and case.toolbox.issuer.keyring.public_keys()["keys"]):
-        return [broken("source", f"issuer: there is no key in {case.config.issuer.state}", "start the agent: it makes the first key")]
+        maker = (
+            "whoever makes the keys has to bring them there" if case.config.issuer.read_only else "start the agent: it makes the first key"
+        )
+        return [broken("source", f"issuer: there is no key in {case.config.issuer.state}", maker)]
     provider = providers.build(case.identity.provider, case.name, case.toolbox)
     try:
         case.token = await sources.build(settings, case.name, case.toolbox).fetch(() if kind == "file" else provider.audiences)
