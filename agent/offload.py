@@ -18,9 +18,9 @@ MEMORY = frozenset({"tmpfs", "ramfs"})
 
 def memory_backed(path: Path) -> bool:
     """Whether the nearest directory of this path that exists lies in memory. False where that cannot be told."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
     try:
+        while not path.exists() and path != path.parent:
+            path = path.parent
         device = path.stat().st_dev
         wanted = f"{os.major(device)}:{os.minor(device)}"
         for line in Path("/proc/self/mountinfo").read_text().splitlines():

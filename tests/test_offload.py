@@ -43,6 +43,16 @@ async def test_calls_do_not_wait_for_each_other_and_a_hung_one_can_be_left():
             await asyncio.sleep(0.01)
 
 
+def test_a_path_that_may_not_be_looked_at_is_taken_to_lie_on_a_disk(tmp_path, monkeypatch):
+    assert not memory_backed(tmp_path / ("x" * 300))
+
+    def forbidden(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.stat", forbidden)
+    assert not memory_backed(Path("/root/tokens/one"))
+
+
 def test_what_lies_in_memory_is_known_by_the_nearest_directory_there_is():
     shm = Path("/dev/shm")
     if not shm.is_dir():

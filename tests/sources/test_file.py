@@ -142,6 +142,12 @@ async def test_a_file_that_may_not_be_read_says_who_would_have_to(place, monkeyp
     assert f"uid {os.geteuid()}" in caught.value.remedy
 
 
+async def test_a_path_that_cannot_be_looked_at_is_no_bug(tmp_path):
+    place = Place(tmp_path / ("x" * 300), memory=None)
+    with pytest.raises(Unavailable, match="File name too long"):
+        await place.fetch()
+
+
 async def test_any_of_the_audiences_is_enough_and_none_asked_for_takes_all(place):
     place.path.write_text(jwt(aud=["a", "b"]))
     assert await place.fetch("b", "c")
