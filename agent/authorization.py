@@ -4,6 +4,7 @@ SDKs read it once and hold on to it, so it is the identity's for as long as that
 moment, and wherever its files lie.
 """
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 
@@ -16,6 +17,8 @@ log = structlog.get_logger()
 
 FILE = "authorization"
 BYTES = 32
+PATIENCE = 10.0
+"""Seconds that a sink may take; its own is a little less."""
 
 
 class Authorizations:
@@ -39,16 +42,19 @@ class Authorizations:
         text = self._made_up[identity] = kept or Secret(secrets.token_urlsafe(BYTES))
         for sink in sinks:
             try:
-                await sink.retain(FILE, text)
-            except RefreshError as error:  # the courier writes it with the first grant
-                log.warning("authorization.not_written", identity=identity, sink=sink.name, error=error.message, remedy=error.remedy)
+                async with asyncio.timeout(PATIENCE):
+                    await sink.retain(FILE, text)
+            except (RefreshError, TimeoutError) as error:  # the courier writes it with the first grant
+                reason, remedy = (error.message, error.remedy) if isinstance(error, RefreshError) else ("no answer", "look at the volume")
+                log.warning("authorization.not_written", identity=identity, sink=sink.name, error=reason, remedy=remedy)
         return text
 
 
 async def recall(identity: str, sink: Sink) -> Secret | None:
     """What an earlier process left in a sink, if anything; from here on the sink knows the file for its own."""
     try:
-        return await sink.recall(FILE)
-    except RefreshError as error:
-        log.warning("authorization.not_recalled", identity=identity, sink=sink.name, reason=str(error))
+        async with asyncio.timeout(PATIENCE):
+            return await sink.recall(FILE)
+    except (RefreshError, TimeoutError) as error:
+        log.warning("authorization.not_recalled", identity=identity, sink=sink.name, reason=str(error) or "no answer")
         return None

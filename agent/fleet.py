@@ -79,15 +79,8 @@ class Fleet:
         for member in list(self._members.values()):
             for sink in [sink for sink in member.leaving if whereabouts(sink.name) in taken]:
                 await self._leave(member, sink)
-        for name, identity in wanted.items():
-            if name in self._members or name in self._following:
-                continue
-            if followed(identity):
-                await self._announce(identity)
-                self._following.begin(identity, halted.get(name))
-            else:
-                former = halted.get(name)
-                await self.take_up(identity, former.leaving if former else [])
+        new = [identity for name, identity in wanted.items() if name not in self._members and name not in self._following]
+        await asyncio.gather(*(self._begin(identity, halted.get(identity.name)) for identity in new))  # no disk holds up another's identity
 
     @property
     def identities(self) -> Mapping[str, Identity]:
@@ -123,6 +116,13 @@ class Fleet:
             return None
         text = identity.serve.authorization
         return Secret(authorization(text, self._environ)) if text else self._authorizations.known(identity.name)
+
+    async def _begin(self, identity: Identity, former: Former | None) -> None:
+        if followed(identity):
+            await self._announce(identity)
+            self._following.begin(identity, former)
+        else:
+            await self.take_up(identity, former.leaving if former else [])
 
     async def take_up(self, identity: Identity, leaving: list[Sink], uid: str = "") -> None:
         tools = self._toolbox

@@ -186,6 +186,8 @@ class FakeSink:
         """Takes grants and keeps none while set."""
         self.legacy: Legacy | None = None
         self.adopting = Script(clock)
+        self.retaining = Script(clock)
+        self.kept: dict[str, Secret] = {}
 
     async def write(self, grant: Grant) -> None:
         await self.writing.play()
@@ -200,6 +202,14 @@ class FakeSink:
     async def adopt(self) -> Legacy | None:
         await self.adopting.play()
         return self.legacy
+
+    async def recall(self, name: str) -> Secret | None:
+        await self.retaining.play()
+        return self.kept.get(name)
+
+    async def retain(self, name: str, text: Secret) -> None:
+        await self.retaining.play()
+        self.kept[name] = text
 
     async def withdraw(self, *, retained: bool = True) -> None:
         self.held = None

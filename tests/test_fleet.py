@@ -32,6 +32,8 @@ class Cast:
         self.sinks: dict[str, FakeSink] = {}
         self.withdrawn: list[str] = []
         self.closed: list[str] = []
+        self.stuck: set[str] = set()
+        """Places whose disk answers nothing that is asked about small files."""
         self.stubborn = False
         """Whether sinks refuse to give anything up."""
 
@@ -55,6 +57,7 @@ class Cast:
                 cast.closed.append(f"{identity} {settings.directory}")
 
         made = self.sinks[settings.directory] = Sink(self.clock, f"files:{settings.directory}")
+        made.retaining.hanging = settings.directory in self.stuck
         return made
 
 
@@ -123,6 +126,24 @@ async def test_what_hangs_or_breaks_in_one_identity_delays_no_other(cast: Cast, 
         assert (failure.reaction, "CANARY" in failure.message) == ("defect", False)
         assert store.state("hangs", clock.now()) == store.state("breaks", clock.now()) == "missing"
         assert len(cast.sources["disk"].script.calls) > 8, "a hung disk costs no refresh"
+
+
+async def test_a_disk_that_hangs_before_there_is_anything_to_write_delays_no_other(cast: Cast, clock: FakeClock) -> None:
+    served = {"dialects": ["container"]}
+    provider = {"type": "aws", "roleArn": "arn:aws:iam::123456789012:role/x", "region": "eu-west-1"}
+    common = {"source": {"type": "file", "path": "/token"}, "provider": provider, "serve": served}
+    names = ("hangs", "good", "too")
+    both: Config = convert(
+        {"identities": [{"name": name, "sinks": [{"type": "files", "directory": f"/{name}"}], **common} for name in names]}, Config
+    )
+    cast.stuck = {"/hangs"}
+    async with running(cast, Config()) as (fleet, store):
+        applying = asyncio.ensure_future(fleet.apply(both))
+        await settle()
+        assert store.delivered("good", clock.now())
+        assert store.delivered("too", clock.now())
+        assert not applying.done(), "what clients present is written before they can ask"
+        applying.cancel()
 
 
 async def test_what_did_not_change_is_not_touched_and_what_is_gone_is_withdrawn(cast: Cast, clock: FakeClock) -> None:
