@@ -18,6 +18,8 @@ from agent.plain import plain
 SOCKET = "/run/wi-agent/agent.sock"
 WRITTEN = re.compile(r"""^control:\s*(?:\{[^}\n]*?\bsocket:|\n\s+socket:)\s*["']?([^\s"',}#]+)""", re.MULTILINE)
 """Where the socket stands in a file that is no YAML any more."""
+PATIENCE = 10.0
+"""Seconds for an answer that nothing has to be waited for; an agent that does not give it hangs."""
 PERIOD = 1.0
 """Seconds between pictures of `status --watch`."""
 
@@ -27,7 +29,7 @@ def status(options: argparse.Namespace) -> int:
     path = socket_path(options)
     while True:
         try:
-            code, found = ask(path, "GET", "/status")
+            code, found = ask(path, "GET", "/status", patience=PATIENCE)
         except NobodyThere as nobody:
             return _nobody(nobody)
         if options.json:

@@ -9,7 +9,7 @@ from agent.disk.retained import LONGEST
 from agent.doctor import addresses, surroundings
 from agent.doctor.asking import ASKED, FORWARDED, WRONG, Asker, Reply
 from agent.doctor.case import PATIENCE, Case, broken, skipped, warning
-from agent.doctor.judgement import LINK, judged, stranger
+from agent.doctor.judgement import LINK, judged, stranger, whose
 from agent.doctor.report import Finding, Verdict
 from agent.facts import facts
 from agent.model import Secret
@@ -101,11 +101,8 @@ async def _ask(case: Case, where: Spot, presented: Secret | None, *, refused: bo
         found = judged(case, where.dialect, await ask(asker, where), asker.resource, refused=refused)
         return found if found.verdict is not Verdict.OK else _guarded(found, await ask(wrongly, where), authorized=presented is not None)
     except TimeoutError:
-        if case.view.status is None:
-            return stranger(asker.url, f"did not answer within {PATIENCE:.0f} s")
-        return broken(
-            LINK, f"{asker.url} did not answer within {PATIENCE:.0f} s", "see whether the agent is starved of CPU, or was stopped"
-        )
+        remedy = f"{whose(asker.url)}: restart an agent that was stopped or is starved of CPU; stop what is none"
+        return broken(LINK, f"{asker.url} did not answer within {PATIENCE:.0f} s", remedy)
     except aiohttp.ClientConnectorError:
         if case.view.status is None:
             return skipped(LINK, "the agent")

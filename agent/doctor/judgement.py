@@ -52,9 +52,13 @@ def judged(case: Case, dialect: str, reply: Reply, resource: str, *, refused: bo
 
 def stranger(url: str, does: str) -> Finding:
     """Something else has the port."""
-    port = urlsplit(url).port or 80
-    remedy = f"ss -ltnp 'sport = :{port}' says who listens there: stop it, or set another metadata.listen; then restart the agent"
+    remedy = f"{whose(url)}: stop it, or set another metadata.listen; then restart the agent"
     return broken(LINK, f"{url} {does}: that is no wi-agent", remedy)
+
+
+def whose(url: str) -> str:
+    """What tells which program listens there."""
+    return f"ss -ltnp 'sport = :{urlsplit(url).port or 80}' says who listens there"
 
 
 def _given(case: Case, dialect: str, reply: Reply, resource: str) -> Finding:

@@ -1,6 +1,7 @@
 """Client commands start in a blink: they load neither a server nor any SDK."""
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -85,6 +86,16 @@ def test_what_a_renewal_failed_of_is_said_and_steers_no_terminal(tmp_path: Path,
             thread.join()
     assert code == 3
     assert capsys.readouterr().out == "one[2J: failed: sub is ]0;owned (type this)\n"
+
+
+def test_an_agent_that_hangs_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "a.sock")
+    monkeypatch.setattr(client, "PATIENCE", 0.1, raising=False)
+    with socket.socket(socket.AF_UNIX) as silence:
+        silence.bind(path)
+        silence.listen()
+        assert main(["status", "--socket", path]) == 4
+    assert f"no agent answers on {path}: timed out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

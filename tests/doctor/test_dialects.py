@@ -158,6 +158,39 @@ async def test_another_program_hands_out_what_it_should_keep(stage: Scene, diale
     assert "too: that is no wi-agent" in text
 
 
+@pytest.mark.parametrize("dialect", ["container", "ecs"])
+async def test_what_accepts_and_never_answers_may_be_either(stage: Scene, monkeypatch: pytest.MonkeyPatch, dialect: str) -> None:
+    async with served(stage, dialect):
+        pass
+
+    async def hang(_: web.BaseRequest) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr("agent.doctor.asking.PATIENCE", 0.2)
+    async with _listening(stage, hang):
+        text = await expect(stage, f"{dialect}-hanging")
+    assert "that is no wi-agent" not in text
+
+
+@pytest.mark.parametrize("dialect", ["container", "ecs"])
+async def test_what_speaks_no_http_is_another_program(stage: Scene, dialect: str) -> None:
+    async with served(stage, dialect):
+        pass
+
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"220 mail.example ESMTP\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(babble, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        CONFIG.write_text(CONFIG.read_text().replace(str(stage.ports["endpoint"]), str(port)))
+        stage.ports["endpoint"] = port
+        await expect(stage, f"{dialect}-no-http")
+
+
 @pytest.mark.parametrize("dialect", sorted(WIRED))
 async def test_the_clouds_own_address_is_on_no_interface(stage: Scene, dialect: str) -> None:
     async with realm(stage, dialect) as cloud:
