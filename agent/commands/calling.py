@@ -7,7 +7,12 @@ from typing import Any
 
 
 class NobodyThere(Exception):  # noqa: N818  # a finding
-    """No agent answers on the socket."""
+    """No agent answers on the socket; `remedy` says what to do about it."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(f"{message}: {remedy}")
+        self.message = message
+        self.remedy = remedy
 
 
 class _Connection(http.client.HTTPConnection):
@@ -29,12 +34,16 @@ def ask(path: str, method: str, route: str, body: Any = None, *, patience: float
         response = connection.getresponse()
         return response.status, json.loads(response.read())
     except PermissionError:
-        raise NobodyThere(f"may not use the socket {path}: run as the agent's user (the socket's owner) or as root") from None
+        raise NobodyThere(f"may not use the socket {path}", "run as the agent's user (the socket's owner) or as root") from None
     except FileNotFoundError:
-        raise NobodyThere(f"no agent: there is no socket {path}; is it running, and is --socket (or -c FILE) right?") from None
+        raise NobodyThere(
+            f"no agent: there is no socket {path}", "start it: wi-agent run -c FILE; or say where it listens: --socket PATH"
+        ) from None
     except ConnectionRefusedError:
-        raise NobodyThere(f"no agent: what listened on {path} has died; start it: wi-agent run -c FILE") from None
+        raise NobodyThere(f"no agent: what listened on {path} has died", "start it: wi-agent run -c FILE") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise NobodyThere(f"no agent answers on {path}: {error or type(error).__name__}") from None
+        raise NobodyThere(
+            f"no agent answers on {path}: {error or type(error).__name__}", "look at its log, or start it: wi-agent run -c FILE"
+        ) from None
     finally:
         connection.close()

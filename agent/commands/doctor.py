@@ -44,9 +44,11 @@ def _view(path: str) -> View:
     try:
         code, status = ask(path, "GET", "/status", patience=PATIENCE)
     except NobodyThere as nobody:
-        return View(socket=path, status=None, absence=str(nobody))
+        return View(socket=path, status=None, absence=nobody.message, remedy=nobody.remedy)
     if code != 200 or "identities" not in status:
-        return View(socket=path, status=None, absence=f"what answers on {path} is no agent")
+        return View(
+            socket=path, status=None, absence=f"what answers on {path} is no agent", remedy="say where the agent listens: --socket PATH"
+        )
     return View(socket=path, status=status)
 
 

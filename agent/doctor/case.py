@@ -22,6 +22,8 @@ class View:
     """As `wi-agent status --json`; None where nobody answers."""
     absence: str = ""
     """Why nobody does."""
+    remedy: str = ""
+    """What to do about that."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -23,7 +23,7 @@ def agent(case: Case) -> list[Finding]:
     """The running agent's own view."""
     view = case.view
     if view.status is None:
-        return [broken("agent", view.absence, "start it: wi-agent run -c FILE; or say where it listens: --socket PATH")]
+        return [broken("agent", view.absence, view.remedy)]
     found: Mapping[str, Any] | None = next((one for one in view.status["identities"] if one["name"] == case.name), None)
     if found is None:
         remedy = "let it read the configuration again: send it SIGHUP, and look in its log for why that was refused"

@@ -39,7 +39,7 @@ async def look(case: Case, *, refused: bool) -> list[Finding]:
 
 def _place(case: Case, sink: SinkSettings, *, refused: bool) -> Finding:
     where = sink.directory
-    if Path(where).is_symlink():
+    if os.path.islink(where):  # noqa: PTH114  # False, and no PermissionError, where nobody may look
         return broken(
             LINK, f"{where} is a symbolic link: readers follow it, and the agent does not write there", f"remove the link. {ELSEWHERE}"
         )

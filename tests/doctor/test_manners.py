@@ -200,3 +200,27 @@ async def test_the_command_as_it_is_typed_prints_results_and_nothing_else_on_sta
         policy = json.loads(run.stdout.partition("<<'POLICY'\n")[2].partition("\nPOLICY\n")[0])
         assert policy["Statement"][0]["Action"] == "sts:AssumeRoleWithWebIdentity"
         assert TOKEN.read_text() not in run.stderr
+
+
+async def test_a_place_that_may_not_be_looked_at_is_no_bug_of_the_doctors(stage: Scene):
+    """A name that is too long stands for a folder that may not be entered, which root always may: both come from the same call."""
+    Path("run").mkdir()
+    stage.configure(stage.configuration(sinks=[{"type": "files", "directory": f"./run/{'x' * 300}"}]))
+    stage.present()
+    _, text = await stage.doctor()
+    assert "File name too long" in text
+    assert "report this as a bug" not in text
+
+
+async def test_who_may_not_use_the_socket_is_not_told_to_start_an_agent(stage: Scene, monkeypatch):
+    async with stage.agent():
+
+        def forbidden(*_):
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr("agent.commands.calling._Connection.connect", forbidden)
+        _, text = await stage.doctor()
+    assert (
+        "agent    broken   may not use the socket ./agent.sock\n           → run as the agent's user (the socket's owner) or as root"
+        in text
+    )
