@@ -50,7 +50,7 @@ def test_a_path_that_may_not_be_looked_at_is_taken_to_lie_on_a_disk(tmp_path, mo
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("os.stat", forbidden)
-    assert not memory_backed(Path("/root/tokens/one"))
+    assert not memory_backed(Path("/private/tokens/one"))
 
 
 def test_what_lies_in_memory_is_known_by_the_nearest_directory_there_is():
