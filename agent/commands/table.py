@@ -8,6 +8,8 @@ from agent.plain import plain
 COLOURS = {"fresh": "32", "stale": "33", "expired": "31", "missing": "31"}
 SHORTEST = 12
 """Characters of a sink's name that are always shown."""
+WORDY = 80
+"""Characters of what was asked for at run time that are shown: scopes can be many."""
 HEADER = ("IDENTITY", "STATE", "AGE", "EXPIRES IN", "NEXT REFRESH", "SINKS", "SERVED")
 
 
@@ -69,6 +71,10 @@ def _end(name: str, longest: int | None) -> str:
 def _remarks(identity: dict[str, Any]) -> list[str]:
     lines = []
     failures = [("refresh", identity["failure"]), *((sink["name"], sink["failure"]) for sink in identity["sinks"])]
+    variants = identity.get("variantFailures", {})
+    failures += [
+        (f"refresh for {variant if len(variant) < WORDY else variant[: WORDY - 1] + '…'}", variants[variant]) for variant in variants
+    ]
     for what, failure in failures:
         if failure:
             times = "once" if failure["count"] == 1 else f"{failure['count']} times in a row"

@@ -46,6 +46,9 @@ def _identity(store: Store, profile: Profile, record: Record, now: datetime) -> 
         "served": list(profile.dialects),
         "sinks": [_sink(sink, record, profile, now) for sink in profile.sinks],
         "variants": [other.key.variant for other in store.records(profile.name) if other.key.variant],
+        "variantFailures": {
+            other.key.variant: _failure(other.failure) for other in store.records(profile.name) if other.key.variant and other.failure
+        },
     }
 
 

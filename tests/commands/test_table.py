@@ -55,6 +55,20 @@ def test_each_identity_is_a_row_and_what_is_wrong_stands_below_with_what_to_do()
     ]
 
 
+def test_what_was_asked_for_at_run_time_and_refused_is_said_though_the_identity_is_fresh() -> None:
+    failure = {"result": "rejected", "message": "one: no such thing", "remedy": "do this", "at": "2026-01-01T00:00:00.5Z", "count": 2}
+    variants = {"api://nope": failure, "x" * 200: failure | {"remedy": ""}}
+    assert render({"now": NOW, "identities": [identity("one", variantFailures=variants)]}).splitlines()[2:] == [
+        "",
+        "one: refresh for api://nope rejected, 2 times in a row, last at 2026-01-01T00:00:00Z",
+        "  no such thing",
+        "  → do this",
+        "",
+        f"one: refresh for {'x' * 79}… rejected, 2 times in a row, last at 2026-01-01T00:00:00Z",
+        "  no such thing",
+    ]
+
+
 @pytest.mark.parametrize(("count", "times"), [(1, "once"), (7, "7 times")])
 def test_what_somebody_else_took_away_is_said_though_it_was_put_back(count: int, times: str) -> None:
     sink = {"name": "files:/a", "state": "fresh", "failure": None, "lost": {"at": "2026-01-01T00:00:00.500000Z", "count": count}}

@@ -48,6 +48,17 @@ async def desk():
         yield made
 
 
+async def test_a_refused_variant_is_in_the_status_of_an_identity_that_is_fresh(desk):
+    desk.granted()
+    for variant in ("api://good", "api://nope"):
+        desk.store._welcome(Key("one", variant))
+    desk.store.attempted(Key("one", "api://nope"), Rejected("one: no such resource", remedy="correct it"), desk.clock.now())
+    (found,) = (await desk.ask("GET", "/status"))[1]["identities"]
+    assert (found["state"], found["failure"], found["variants"]) == ("fresh", None, ["api://good", "api://nope"])
+    assert list(found["variantFailures"]) == ["api://nope"]
+    assert found["variantFailures"]["api://nope"]["remedy"] == "correct it"
+
+
 async def test_status_is_plain_data(desk):
     status, found = await desk.ask("GET", "/status")
     assert (status, found["ready"]) == (200, False)
