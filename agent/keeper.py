@@ -1,4 +1,4 @@
-"""Keeps one identity fresh: waits until its token or its credential is due, fetches, exchanges, remembers.
+"""Keeps one identity fresh: waits until its token or its credential is due, has it fetched and exchanged, remembers.
 
 The keeper is the only one who retries; nothing below it does. It never looks at what a sink does with a grant: a full
 disk costs no refresh.
@@ -13,19 +13,17 @@ import structlog
 
 from agent.adoption import adopt
 from agent.clock import Clock, wait_until
-from agent.errors import Defect, RefreshError, Rejected, Unavailable, frames
+from agent.errors import Defect, RefreshError, Unavailable, frames
 from agent.gate import Gate
-from agent.model import Credential, Grant, IdentityToken, Key, Prepares, Provider, Sink, Source
+from agent.model import Credential, Grant, IdentityToken, Key, Provider, Sink, Source
 from agent.plan import Plan, note_on
 from agent.record import Profile, Record
 from agent.schedule import Backoff
 from agent.store import Store
+from agent.supply import Supply
 from agent.tally import Tally
 
 log = structlog.get_logger()
-
-LEAST_LEFT = 60.0
-"""Seconds: a token with less life left is not used for an exchange."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +56,13 @@ class Keeper:
         self._profile = profile
         self._source = source
         self._provider = provider
+        self._supply = Supply(profile, source, provider, clock)
         self._habits = habits
         self._store = store
         self._gate = gate
         self._clock = clock
         self._random = random
         self._tally = tally
-        self._fetching = asyncio.Lock()
-        self._token: IdentityToken | None = None
-        self._refused: IdentityToken | None = None
-        """A token that an exchange was refused with: perhaps another one is not."""
         self._log = log.bind(identity=profile.name)
 
     async def watch(self) -> None:
@@ -98,7 +93,7 @@ class Keeper:
         if not variant and record.grant is None:
             await adopt(sinks, self._profile, self._provider, self._store, self._clock)
         if ours := self._ours(record):
-            self._token = self._token or ours.token
+            self._supply.token = self._supply.token or ours.token
         while True:
             plan.observe(self._ours(record), self._clock.now())
             due = plan.due(self._clock.now())
@@ -126,11 +121,10 @@ class Keeper:
         return record.grant if record.grant and record.grant.digest == self._profile.digest else None
 
     async def _attempt(self, record: Record, plan: Plan, *, token_due: bool, credential_due: bool) -> None:
-        began, result, token = self._clock.now(), "success", self._token
+        began, result, token = self._clock.now(), "success", self._supply.token
         error: RefreshError | None = None
         try:
-            host = self._provider.host or self._source.host
-            async with self._gate.slot(host, self._habits.namespace or f"identity {self._profile.name}"):
+            async with self._gate.slot(self._supply.host, self._habits.namespace or f"identity {self._profile.name}"):
                 began = self._clock.now()
                 async with asyncio.timeout(self._habits.timeout):
                     result = await self._refresh(record, plan, token_due=token_due, credential_due=credential_due)
@@ -151,21 +145,18 @@ class Keeper:
         self._say(record, error)
         self._store.attempted(record.key, error, now)
         if error and record.failure:
-            owes_token = token_due and self._token is token
+            owes_token = token_due and self._supply.token is token
             plan.failed(error, record.failure.count, now, self._habits.backoff, token=owes_token, credential=credential_due)
 
     async def _refresh(self, record: Record, plan: Plan, *, token_due: bool, credential_due: bool) -> str:
         """One attempt. Returns `success` or `unchanged`."""
         now, ours = self._clock.now(), self._ours(record)
-        token = self._token
-        used_up = token is None or token is self._refused or (token.expires_at - now).total_seconds() < LEAST_LEFT
-        fetched = token_due or (credential_due and used_up)
-        if fetched:
-            token = await self._fetch()
+        fetched = token_due or (credential_due and self._supply.used_up(now))
+        token = await self._supply.fetch() if fetched else self._supply.token
         credential = ours.credential if ours else None
         if credential_due or credential is None:
             try:
-                credential = await self._exchange(token, record.key.variant)
+                credential = await self._supply.exchange(token, record.key.variant)
             except BaseException:
                 if ours and ours.token != token:  # the token is good, and files wait for it
                     self._grant(record, plan, token, ours.credential, token_brought=fetched)
@@ -179,35 +170,6 @@ class Keeper:
         )
         return "unchanged" if token_unchanged and credential_unchanged else "success"
 
-    async def _fetch(self) -> IdentityToken | None:
-        """A new token, for the identity and for its variants: the identity's own grant gets it too."""
-        before = self._token
-        async with self._fetching:
-            if self._token is not before:
-                return self._token  # fetched while this one waited
-            if isinstance(self._provider, Prepares):
-                await self._provider.prepare()
-            token = await self._source.fetch(self._provider.audiences)
-            if token and token.expires_at <= self._clock.now():
-                raise self._dead("token", self._profile.source)
-            self._token = token
-            return token
-
-    async def _exchange(self, token: IdentityToken | None, variant: str) -> Credential:
-        try:
-            credential = await self._provider.exchange(token, variant)
-        except Rejected:
-            self._refused = token
-            raise
-        if credential.expires_at and credential.expires_at <= self._clock.now():
-            raise self._dead("credential", self._profile.provider)
-        if (variant or token is None) and not (credential.issued_at and credential.expires_at):
-            raise Defect(  # neither it nor a token says when to ask again, so it would be held for ever
-                f"{self._profile.name}: the credential that {self._profile.provider} gave has no expiry, nor is there a token with one",
-                remedy="this is a bug in the agent: please report it with the log",
-            )
-        return credential
-
     def _silence(self) -> Unavailable:
         """Whoever may have been asked is named: which of them it was, the doctor finds out."""
         name = self._profile.name
@@ -216,13 +178,6 @@ class Keeper:
         return Unavailable(
             f"{name}: no answer from {whom} within {self._habits.timeout:g} s",
             remedy=f"`wi-agent doctor {name}` says which link; refresh.timeout sets the limit",
-        )
-
-    def _dead(self, what: str, giver: str) -> Rejected:
-        """It must not take the place of one that works. No time is named: the same failure is told by the same message."""
-        return Rejected(
-            f"{self._profile.name}: the {what} that {giver} gave had expired when it came",
-            remedy="compare the clocks: this machine's, and the giver's",
         )
 
     def _grant(
