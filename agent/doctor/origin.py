@@ -15,6 +15,8 @@ from agent.offload import in_thread
 
 AHEAD = 5.0
 """Seconds by which a token may come from the future before the clocks are to blame."""
+SHOWN = 80
+"""Characters of what was asked for at run time: scopes can be many."""
 SHORT = 60.0
 """Seconds: a token with less is fetched anew before an exchange."""
 
@@ -32,10 +34,19 @@ def agent(case: Case) -> list[Finding]:
     failure = next((one for one in failures if one), None)
     text = f"answers on {view.socket}: {found['state']}"
     if found["state"] == "fresh" and not failure:
-        return [ok("agent", text), *_refused(view)]
+        return [ok("agent", text), *_variants(case, found), *_refused(view)]
     why = f", last failure {failure['result']} ({failure['count']} in a row): {case.own(failure['message'])}" if failure else ""
     remedy = str(failure["remedy"]) if failure else "see the links below"
-    return [(warning if found["state"] == "fresh" else broken)("agent", f"{text}{why}", remedy), *_refused(view)]
+    verdict = warning if found["state"] == "fresh" else broken
+    return [verdict("agent", f"{text}{why}", remedy), *_variants(case, found), *_refused(view)]
+
+
+def _variants(case: Case, found: Mapping[str, Any]) -> list[Finding]:
+    """What workloads have asked for at run time, and nobody else would hear of."""
+    return [
+        warning("agent", f"asked for {variant[:SHOWN]}: {failure['result']}: {case.own(failure['message'])}", failure["remedy"])
+        for variant, failure in found.get("variantFailures", {}).items()
+    ]
 
 
 def _refused(view: View) -> list[Finding]:
@@ -44,7 +55,9 @@ def _refused(view: View) -> list[Finding]:
     if not refused:
         return []
     text = f"it refused the configuration file as it is now, and runs on the one before: {refused[0]}"
-    return [warning("agent", text, "restart it where that needs a restart; else correct the file: wi-agent check")]
+    return [
+        warning("agent", text, "" if "need a restart" in refused[0] else "wi-agent check, as the agent's user and with its environment")
+    ]
 
 
 async def source(case: Case, keys: ConfigError | None) -> list[Finding]:

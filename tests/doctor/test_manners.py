@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from agent.clock import WallClock
+from agent.doctor.case import View
+from agent.doctor.origin import _refused
 from agent.doctor.walk import _look
+from agent.errors import Rejected
+from agent.model import Key
 from tests.doctor.scene import CONFIG, NAME, TOKEN, Scene, tree
 
 
@@ -210,6 +214,26 @@ async def test_a_place_that_may_not_be_looked_at_is_no_bug_of_the_doctors(stage:
     _, text = await stage.doctor()
     assert "File name too long" in text
     assert "report this as a bug" not in text
+
+
+async def test_what_was_asked_for_at_run_time_and_refused_is_said(stage: Scene):
+    async with stage.agent() as parts:
+        key = Key(NAME, "https://nope.example")
+        parts.store._welcome(key)
+        parts.store.attempted(key, Rejected(f"{NAME}: there is no such thing", remedy="ask for another"), WallClock().now())
+        code, text = await stage.doctor()
+    assert code == 0
+    assert "  agent    warning  asked for https://nope.example: rejected: there is no such thing\n           → ask for another\n" in text
+
+
+@pytest.mark.parametrize(
+    ("refused", "remedy"),
+    [("changes of metadata.listen need a restart (restart the agent, or take the change back)", ""), ("x.yaml:3: no", "wi-agent check")],
+)
+def test_a_configuration_that_the_agent_refused_is_said(refused: str, remedy: str):
+    (finding,) = _refused(View(socket="s", status={"identities": [], "refusedConfiguration": [refused]}))
+    assert finding.text.endswith(f"runs on the one before: {refused}")
+    assert finding.remedy.partition(",")[0] == remedy
 
 
 async def test_who_may_not_use_the_socket_is_not_told_to_start_an_agent(stage: Scene, monkeypatch):
