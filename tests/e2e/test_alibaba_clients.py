@@ -15,7 +15,7 @@ import pytest
 from bench.subjects import free_port
 from tests.e2e.client import Client, started, taking
 from tests.e2e.daemon import Daemon, configuration, identity, issuer
-from tests.e2e.late import PATIENT, QUICK, answered, connected, hold, running
+from tests.e2e.late import PATIENT, QUICK, answered, connected, hold, in_time, running
 from tests.e2e.node import SCRIPTS, node_path
 from tests.servers.alibaba import AlibabaSts, Trust
 from tests.servers.alibaba_cloud import PROVIDER, ROLE
@@ -82,7 +82,7 @@ async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restar
     async with AsyncExitStack() as stack, AlibabaSts({}) as sts:
         sts.lifetime = 30.0
         await asyncio.to_thread(daemon.start, chosen(sts))
-        clients = [await client(daemon, way) for way in WAYS]
+        clients = list(await asyncio.gather(*(client(daemon, way) for way in WAYS)))
         for one in clients:
             stack.push_async_callback(one.stop)
         seen: list[set[str]] = [set() for _ in clients]
@@ -109,7 +109,7 @@ async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restar
 async def test_three_reads_are_one_request_and_a_restart_is_not_noticed(daemon: Daemon) -> None:
     async with AsyncExitStack() as stack, AlibabaSts({}) as sts:
         await asyncio.to_thread(daemon.start, chosen(sts))
-        clients = [await client(daemon, way) for way in WAYS]
+        clients = list(await asyncio.gather(*(client(daemon, way) for way in WAYS)))
         for number, one in enumerate(clients, start=1):
             stack.push_async_callback(one.stop)
             said = [await one.ask() for _ in range(3)]
@@ -130,31 +130,35 @@ async def test_three_reads_are_one_request_and_a_restart_is_not_noticed(daemon: 
 @pytest.mark.timeout(120)
 async def test_a_first_session_that_is_late_is_waited_for_within_the_only_request(daemon: Daemon) -> None:
     """By a herd, too, which is one exchange."""
-    async with AsyncExitStack() as stack, AlibabaSts({}) as sts, aiohttp.ClientSession() as http:
-        go, herd = hold(sts), 200
-        await running(daemon, {**chosen(sts), "refresh": PATIENT})
-        clients = [await client(daemon, way) for way in WAYS]
-        for one in clients:
-            stack.push_async_callback(one.stop)
-        url = f"http://{daemon.address('metadata')}/alibaba/{NAME}/{authorization(daemon)}/credentials"
 
-        async def ask() -> str:
-            async with http.get(url) as response:
-                body = await response.json()
-                assert response.status == 200, body
-                return str(body["AccessKeyId"])
+    async def story() -> None:
+        async with AsyncExitStack() as stack, AlibabaSts({}) as sts, aiohttp.ClientSession() as http:
+            go, herd = hold(sts), 200
+            await running(daemon, {**chosen(sts), "refresh": PATIENT})
+            clients = list(await asyncio.gather(*(client(daemon, way) for way in WAYS)))
+            for one in clients:
+                stack.push_async_callback(one.stop)
+            url = f"http://{daemon.address('metadata')}/alibaba/{NAME}/{authorization(daemon)}/credentials"
 
-        reads = [asyncio.ensure_future(one.ask()) for one in clients]
-        crowd = asyncio.gather(*(ask() for _ in range(herd)))
-        await connected(daemon, len(clients) + 100)  # aiohttp opens no more at a time
-        await asyncio.sleep(1.0)
-        assert not sts.sessions
-        go.set()
-        said = await asyncio.gather(*reads)
-        assert {one.get("id", str(one)) for one in said} | set(await crowd) == set(sts.sessions)
-        assert len(sts.sessions) == 1
-        assert await answered(daemon, "uri") == {"200": len(clients) + herd}, "one each, and nobody was sent away"
-        await asyncio.to_thread(daemon.stop)
+            async def ask() -> str:
+                async with http.get(url) as response:
+                    body = await response.json()
+                    assert response.status == 200, body
+                    return str(body["AccessKeyId"])
+
+            reads = [asyncio.ensure_future(one.ask()) for one in clients]
+            crowd = asyncio.gather(*(ask() for _ in range(herd)))
+            await connected(daemon, len(clients) + 100)  # aiohttp opens no more at a time
+            await asyncio.sleep(1.0)
+            assert not sts.sessions
+            go.set()
+            said = await asyncio.gather(*reads)
+            assert {one.get("id", str(one)) for one in said} | set(await crowd) == set(sts.sessions)
+            assert len(sts.sessions) == 1
+            assert await answered(daemon, "uri") == {"200": len(clients) + herd}, "one each, and nobody was sent away"
+            await asyncio.to_thread(daemon.stop)
+
+    await in_time(daemon, story)
 
 
 @pytest.mark.timeout(120)
@@ -162,7 +166,7 @@ async def test_clients_that_were_told_503_find_the_session_when_they_ask_again(d
     async with AsyncExitStack() as stack, AlibabaSts({}) as sts:
         sts.hanging = True
         await running(daemon, {**chosen(sts), "refresh": QUICK})
-        clients = [await client(daemon, way) for way in WAYS]
+        clients = list(await asyncio.gather(*(client(daemon, way) for way in WAYS)))
         for one in clients:
             stack.push_async_callback(one.stop)
         said = await asyncio.gather(*(one.ask() for one in clients))

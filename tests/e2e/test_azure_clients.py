@@ -15,7 +15,7 @@ import pytest
 from bench.subjects import free_port
 from tests.e2e.client import Client, started, taking
 from tests.e2e.daemon import Daemon, configuration, identity, issuer, until
-from tests.e2e.late import PATIENT, QUICK, answered, connected, hold, running
+from tests.e2e.late import PATIENT, QUICK, answered, connected, hold, in_time, running
 from tests.e2e.node import SCRIPTS, node_path
 from tests.servers.entra import AUDIENCE, CLIENT, TENANT, Entra, Federated
 
@@ -91,14 +91,20 @@ async def node(daemon: Daemon, dialect: str) -> Client:
     return await started(daemon, command, {**TRAPS, "NODE_PATH": str(modules)})
 
 
+async def everyone(daemon: Daemon, *dialects: str) -> list[Client]:
+    """Each kind in each of these dialects or in all; Node's come last."""
+    chosen = dialects or tuple(NAMES)
+    makers = [python(daemon, dialect, *kind) for dialect in chosen for kind in KINDS] + [node(daemon, dialect) for dialect in chosen]
+    return list(await asyncio.gather(*makers))
+
+
 @pytest.mark.timeout(240)
 async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restart(daemon: Daemon) -> None:
     """They ask for each token that has less than five minutes left, so every question is answered with what there is then."""
     async with AsyncExitStack() as stack, Entra({}) as entra:
         entra.lifetime = 30
         await asyncio.to_thread(daemon.start, chosen(entra))
-        clients = [await python(daemon, dialect, *kind) for dialect in NAMES for kind in KINDS]
-        clients += [await node(daemon, dialect) for dialect in NAMES]
+        clients = await everyone(daemon)
         for client in clients:
             stack.push_async_callback(client.stop)
         seen: list[set[str]] = [set() for _ in clients]
@@ -126,7 +132,7 @@ async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restar
 async def test_three_reads_are_one_request_and_each_resource_is_asked_for_once(daemon: Daemon, dialect: str) -> None:
     async with Entra({}) as entra:
         await asyncio.to_thread(daemon.start, chosen(entra))
-        ways = [await python(daemon, dialect, *kind) for kind in KINDS] + [await node(daemon, dialect)]
+        ways = await everyone(daemon, dialect)
         for number, client in enumerate(ways, start=1):
             tokens = {(await client.ask("0" if number == len(ways) else "")).get("token") for _ in range(3)}
             assert len(tokens & set(entra.granted)) == len(tokens) == 1
@@ -145,23 +151,25 @@ async def test_three_reads_are_one_request_and_each_resource_is_asked_for_once(d
 
 @pytest.mark.timeout(120)
 async def test_a_first_token_that_is_late_is_waited_for_within_the_first_request(daemon: Daemon) -> None:
-    async with AsyncExitStack() as stack, Entra({}) as entra:
-        go = hold(entra)
-        await running(daemon, {**chosen(entra), "refresh": PATIENT})
-        clients = [await python(daemon, dialect, *kind) for dialect in NAMES for kind in KINDS]
-        clients += [await node(daemon, dialect) for dialect in NAMES]
-        for client in clients:
-            stack.push_async_callback(client.stop)
-        reads = [asyncio.ensure_future(client.ask("0" if client in clients[-2:] else "")) for client in clients]
-        await connected(daemon, len(clients))
-        assert not entra.granted
-        go.set()
-        for said in await asyncio.gather(*reads):
-            assert entra.granted.get(said.get("token", "")) == VAULT, said
-        for dialect in NAMES:
-            assert await answered(daemon, dialect) == {"200": len(clients) / 2}, "one each, and nobody was sent away"
-        assert len(entra.granted) == len(NAMES)
-        await asyncio.to_thread(daemon.stop)
+    async def story() -> None:
+        async with AsyncExitStack() as stack, Entra({}) as entra:
+            go = hold(entra)
+            await running(daemon, {**chosen(entra), "refresh": PATIENT})
+            clients = await everyone(daemon)
+            for client in clients:
+                stack.push_async_callback(client.stop)
+            reads = [asyncio.ensure_future(client.ask("0" if client in clients[-2:] else "")) for client in clients]
+            await connected(daemon, len(clients))
+            assert not entra.granted
+            go.set()
+            for said in await asyncio.gather(*reads):
+                assert entra.granted.get(said.get("token", "")) == VAULT, said
+            for dialect in NAMES:
+                assert await answered(daemon, dialect) == {"200": len(clients) / 2}, "one each, and nobody was sent away"
+            assert len(entra.granted) == len(NAMES)
+            await asyncio.to_thread(daemon.stop)
+
+    await in_time(daemon, story)
 
 
 @pytest.mark.timeout(120)
@@ -196,7 +204,7 @@ async def test_clients_sit_out_503_while_entra_is_away_and_an_agent_that_is_rest
     async with AsyncExitStack() as stack, Entra({}) as entra:
         entra.hanging, entra.lifetime = True, 30
         await running(daemon, {**chosen(entra), "refresh": QUICK})
-        clients = [await python(daemon, dialect, *kind) for kind in KINDS] + [await node(daemon, dialect)]
+        clients = await everyone(daemon, dialect)
         for client in clients:
             stack.push_async_callback(client.stop)
         asking = [asyncio.ensure_future(client.ask("0" if client is clients[-1] else "")) for client in clients]

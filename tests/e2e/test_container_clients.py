@@ -15,7 +15,7 @@ from bench.subjects import free_port
 from tests.e2e.aws import NAME, command_line, reader, served
 from tests.e2e.client import Client, started, taking
 from tests.e2e.daemon import Daemon
-from tests.e2e.late import PATIENT, QUICK, answered, connected, hold, running
+from tests.e2e.late import PATIENT, QUICK, answered, connected, hold, in_time, running
 from tests.e2e.node import SCRIPTS, node_path
 from tests.servers.sts import Sts
 
@@ -85,7 +85,7 @@ async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restar
 async def test_three_reads_are_one_request_and_a_restart_is_not_noticed(daemon: Daemon) -> None:
     async with AsyncExitStack() as stack, Sts({}) as sts:
         await asyncio.to_thread(daemon.start, chosen(sts))
-        clients = {way: await made(daemon, way) for way in WAYS}
+        clients = dict(zip(WAYS, await asyncio.gather(*(made(daemon, way) for way in WAYS)), strict=True))
         asked = 0
         for way, client in clients.items():
             stack.push_async_callback(client.stop)
@@ -104,23 +104,26 @@ async def test_three_reads_are_one_request_and_a_restart_is_not_noticed(daemon: 
 
 @pytest.mark.timeout(120)
 async def test_a_first_session_that_is_late_is_waited_for_within_the_first_request(daemon: Daemon) -> None:
-    async with AsyncExitStack() as stack, Sts({}) as sts:
-        go = hold(sts)
-        await running(daemon, {**chosen(sts), "refresh": PATIENT})
-        clients = [await made(daemon, way) for way in WAYS]
-        for client in clients:
-            stack.push_async_callback(client.stop)
-        asking = asyncio.ensure_future(line(daemon, sts))
-        await connected(daemon, 1)  # it takes the longest to start
-        reads = [asyncio.ensure_future(client.ask()) for client in clients]
-        await connected(daemon, 1 + len(clients))
-        assert not sts.sessions
-        go.set()
-        assert [said.get("key") for said in await asyncio.gather(*reads)] == list(sts.sessions) * len(clients)
-        assert (await asking).startswith(ARN), await asking
-        assert await answered(daemon, "container") == {"200": 1 + len(clients)}, "one each, and nobody was sent away"
-        assert sts.actions["AssumeRoleWithWebIdentity"] == 1
-        await asyncio.to_thread(daemon.stop)
+    async def story() -> None:
+        async with AsyncExitStack() as stack, Sts({}) as sts:
+            go = hold(sts)
+            await running(daemon, {**chosen(sts), "refresh": PATIENT})
+            clients = await asyncio.gather(*(made(daemon, way) for way in WAYS))
+            for client in clients:
+                stack.push_async_callback(client.stop)
+            asking = asyncio.ensure_future(line(daemon, sts))
+            await connected(daemon, 1)  # it takes the longest to start
+            reads = [asyncio.ensure_future(client.ask()) for client in clients]
+            await connected(daemon, 1 + len(clients))
+            assert not sts.sessions
+            go.set()
+            assert [said.get("key") for said in await asyncio.gather(*reads)] == list(sts.sessions) * len(clients)
+            assert (await asking).startswith(ARN), await asking
+            assert await answered(daemon, "container") == {"200": 1 + len(clients)}, "one each, and nobody was sent away"
+            assert sts.actions["AssumeRoleWithWebIdentity"] == 1
+            await asyncio.to_thread(daemon.stop)
+
+    await in_time(daemon, story)
 
 
 @pytest.mark.timeout(120)
@@ -128,7 +131,7 @@ async def test_clients_sit_out_503_while_sts_is_away(daemon: Daemon) -> None:
     async with AsyncExitStack() as stack, Sts({}) as sts:
         sts.hanging = True
         await running(daemon, {**chosen(sts), "refresh": QUICK})
-        clients = [await made(daemon, way) for way in WAYS]
+        clients = await asyncio.gather(*(made(daemon, way) for way in WAYS))
         for client in clients:
             stack.push_async_callback(client.stop)
         asking = asyncio.ensure_future(line(daemon, sts))
@@ -152,7 +155,7 @@ async def test_clients_that_ask_first_are_served_by_an_agent_that_starts_a_secon
         daemon.configure(config)
         daemon.environment["WI_AUTHORIZATION"] = "6f1c9a0e-3c55-4a0b-9a52-5d1f6a1c7f10"
         for tries_left in (2, 1, 0):  # they try for two seconds, and a busy machine may need the second that is left to start a process
-            clients = [await made(daemon, way) for way in ("chain", "http")]
+            clients = await asyncio.gather(*(made(daemon, way) for way in ("chain", "http")))
             asking = [asyncio.ensure_future(client.ask()) for client in clients]
             typed = asyncio.ensure_future(line(daemon, sts))
             await asyncio.sleep(1.0)

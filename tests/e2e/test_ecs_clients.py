@@ -18,7 +18,7 @@ import pytest
 
 from tests.e2e.client import Client, started, taking
 from tests.e2e.daemon import Daemon, configuration, identity
-from tests.e2e.late import PATIENT, QUICK, answered, running
+from tests.e2e.late import PATIENT, QUICK, answered, in_time, running
 from tests.e2e.node import SCRIPTS, node_path
 from tests.e2e.test_alibaba_clients import NAME, PYTHON, ROTATIONS, TRAPS, WAYS
 from tests.e2e.test_link_local import Network, _namespaced
@@ -28,7 +28,7 @@ ISSUER = "http://127.0.0.1:9482"
 SUBJECT = f"system:serviceaccount:demo:{NAME}"
 SERVER = """
 import asyncio, json, sys
-from tests.e2e.late import hold
+from tests.e2e.late import hold, in_time
 from tests.servers.alibaba import AlibabaSts, Trust
 from tests.servers.alibaba_cloud import PROVIDER, ROLE
 
@@ -115,7 +115,7 @@ async def alibaba(inside: Inside, **behaviour: Any) -> AsyncIterator[tuple[Clien
 async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restart(inside: Inside) -> None:
     async with AsyncExitStack() as stack, alibaba(inside, lifetime=30) as (sts, config):
         await asyncio.to_thread(inside.start, config)
-        clients = [await inside.client(way) for way in WAYS]
+        clients = list(await asyncio.gather(*(inside.client(way) for way in WAYS)))
         for one in clients:
             stack.push_async_callback(one.stop)
         seen: list[set[str]] = [set() for _ in clients]
@@ -141,32 +141,36 @@ async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restar
 @pytest.mark.timeout(120)
 async def test_a_first_session_that_is_late_is_waited_for_and_three_reads_are_the_two_requests_that_one_is(inside: Inside) -> None:
     """A session token and the credential: `env` has told them the role."""
-    async with AsyncExitStack() as stack, alibaba(inside, held=True) as (sts, config):
-        await running(inside, {**config, "refresh": PATIENT})
-        clients = [await inside.client(way) for way in WAYS]
-        for one in clients:
-            stack.push_async_callback(one.stop)
-        reads = [asyncio.ensure_future(one.ask()) for one in clients]
-        last = time.monotonic() + 20
-        while (await answered(inside, "ecs")).get("200", 0) < len(clients):
-            assert time.monotonic() < last
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)
-        assert await sts.ask(json.dumps({"held": False})) == {}, "nothing until now"
-        said = await asyncio.gather(*reads)
-        granted = list(await sts.ask("{}"))
-        assert [one.get("id", str(one)) for one in said] == granted * len(clients)
-        assert await answered(inside, "ecs") == {"200": 2 * len(clients)}, "nobody was sent away"
-        assert [(await one.ask()).get("id") for one in clients * 2] == granted * 2 * len(clients)
-        assert await answered(inside, "ecs") == {"200": 2 * len(clients)}
-        await asyncio.to_thread(inside.stop)
-        await asyncio.to_thread(inside.start)
-        new = [await inside.client(way) for way in WAYS]
-        for one in new:
-            stack.push_async_callback(one.stop)
-        assert {(await one.ask()).get("id") for one in [*clients, *new]} == set(granted)
-        assert list(await sts.ask("{}")) == granted, "adopted"
-        await asyncio.to_thread(inside.stop)
+
+    async def story() -> None:
+        async with AsyncExitStack() as stack, alibaba(inside, held=True) as (sts, config):
+            await running(inside, {**config, "refresh": PATIENT})
+            clients = list(await asyncio.gather(*(inside.client(way) for way in WAYS)))
+            for one in clients:
+                stack.push_async_callback(one.stop)
+            reads = [asyncio.ensure_future(one.ask()) for one in clients]
+            last = time.monotonic() + 20
+            while (await answered(inside, "ecs")).get("200", 0) < len(clients):
+                assert time.monotonic() < last
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            assert await sts.ask(json.dumps({"held": False})) == {}, "nothing until now"
+            said = await asyncio.gather(*reads)
+            granted = list(await sts.ask("{}"))
+            assert [one.get("id", str(one)) for one in said] == granted * len(clients)
+            assert await answered(inside, "ecs") == {"200": 2 * len(clients)}, "nobody was sent away"
+            assert [(await one.ask()).get("id") for one in clients * 2] == granted * 2 * len(clients)
+            assert await answered(inside, "ecs") == {"200": 2 * len(clients)}
+            await asyncio.to_thread(inside.stop)
+            await asyncio.to_thread(inside.start)
+            new = await asyncio.gather(*(inside.client(way) for way in WAYS))
+            for one in new:
+                stack.push_async_callback(one.stop)
+            assert {(await one.ask()).get("id") for one in [*clients, *new]} == set(granted)
+            assert list(await sts.ask("{}")) == granted, "adopted"
+            await asyncio.to_thread(inside.stop)
+
+    await in_time(inside, story)
 
 
 @pytest.mark.timeout(120)
@@ -174,7 +178,7 @@ async def test_clients_that_were_told_503_find_the_session_when_they_ask_again(i
     """Node's by a new client: one that was told 503 asks the next in its chain ever after, the credentials URI, which it has not."""
     async with AsyncExitStack() as stack, alibaba(inside, hanging=True) as (sts, config):
         await running(inside, {**config, "refresh": QUICK})
-        clients = [await inside.client(way) for way in WAYS]
+        clients = list(await asyncio.gather(*(inside.client(way) for way in WAYS)))
         for one in clients:
             stack.push_async_callback(one.stop)
         said = await asyncio.gather(*(one.ask() for one in clients))

@@ -15,7 +15,7 @@ from bench.subjects import free_port
 from tests.e2e.aws import NAME, Boto3, command_line, reader, served
 from tests.e2e.client import Client, started, taking
 from tests.e2e.daemon import Daemon
-from tests.e2e.late import PATIENT, QUICK, answered, hold, running
+from tests.e2e.late import PATIENT, QUICK, answered, hold, in_time, running
 from tests.e2e.node import SCRIPTS, node_path
 from tests.servers.sts import Sts
 
@@ -120,28 +120,32 @@ async def test_three_reads_take_the_three_requests_that_one_takes_and_a_restart_
 @pytest.mark.parametrize("who", ["boto3 and node", "command line"])
 async def test_a_first_session_that_is_late_is_waited_for_within_the_last_of_three_requests(daemon: Daemon, who: str) -> None:
     """They wait for one second, and ask once."""
-    async with AsyncExitStack() as stack, Sts({}) as sts:
-        go = hold(sts)
-        await running(daemon, {**chosen(sts, port=free_port()), "refresh": PATIENT})
-        if who == "command line":
-            asking: list[Any] = [asyncio.ensure_future(line(daemon, sts))]
-        else:
-            clients = [await reader(daemon, TRAPS), await node(daemon)]
-            for client in clients:
-                stack.push_async_callback(client.stop)
-            asking = [asyncio.ensure_future(client.ask()) for client in clients]
-        last = time.monotonic() + 20
-        while (await answered(daemon, "imds")).get("200", 0) < 2 * len(asking):  # the session token and the role
-            assert time.monotonic() < last
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)
-        assert not sts.sessions
-        go.set()
-        said = await asyncio.gather(*asking)
-        assert all(one.startswith(ARN) if isinstance(one, str) else one.get("key") in sts.sessions for one in said), said
-        assert await answered(daemon, "imds") == {"200": 3 * len(asking)}, "three each, and nobody was sent away"
-        assert sts.actions["AssumeRoleWithWebIdentity"] == 1
-        await asyncio.to_thread(daemon.stop)
+
+    async def story() -> None:
+        async with AsyncExitStack() as stack, Sts({}) as sts:
+            go = hold(sts)
+            await running(daemon, {**chosen(sts, port=free_port()), "refresh": PATIENT})
+            if who == "command line":
+                asking: list[Any] = [asyncio.ensure_future(line(daemon, sts))]
+            else:
+                clients = [await reader(daemon, TRAPS), await node(daemon)]
+                for client in clients:
+                    stack.push_async_callback(client.stop)
+                asking = [asyncio.ensure_future(client.ask()) for client in clients]
+            last = time.monotonic() + 20
+            while (await answered(daemon, "imds")).get("200", 0) < 2 * len(asking):  # the session token and the role
+                assert time.monotonic() < last
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            assert not sts.sessions
+            go.set()
+            said = await asyncio.gather(*asking)
+            assert all(one.startswith(ARN) if isinstance(one, str) else one.get("key") in sts.sessions for one in said), said
+            assert await answered(daemon, "imds") == {"200": 3 * len(asking)}, "three each, and nobody was sent away"
+            assert sts.actions["AssumeRoleWithWebIdentity"] == 1
+            await asyncio.to_thread(daemon.stop)
+
+    await in_time(daemon, story)
 
 
 @pytest.mark.timeout(120)

@@ -47,8 +47,6 @@ class Cell:
 
     test: str = ""
     note: str = ""
-    elsewhere: bool = False
-    """The test shows it only where somebody has installed the client."""
 
 
 AZURE = {
@@ -87,7 +85,7 @@ DIALECTS: dict[str, dict[str, str | Cell]] = {
         "rotations": "test_gce_clients.py::test_clients_go_on_across_rotations_and_a_restart_by_port_and_by_default",
         "reads": "test_gce_clients.py::test_three_reads_take_one_token_and_a_restart_is_not_noticed",
         "late": "test_gce_clients.py::test_a_first_token_that_is_late_is_waited_for_within_the_first_request",
-        "absent": "test_gce_clients.py::test_clients_that_ask_first_are_served_by_an_agent_that_starts_a_second_later",
+        "absent": "test_gce_clients.py::test_clients_that_ask_first_are_served_by_an_agent_that_starts_a_moment_later",
         "restart": "test_gce_clients.py::test_clients_go_on_across_rotations_and_a_restart_by_port_and_by_default",
         "503": "test_gce_clients.py::test_clients_sit_out_503_while_google_is_away_or_find_the_token_when_they_ask_again",
     },
@@ -120,7 +118,8 @@ DIALECTS: dict[str, dict[str, str | Cell]] = {
 EACH = "each command is a new process"
 KEEPS = "keeps nothing: each read is a request"
 AWS_ROTATIONS = "test_aws_clients.py::test_long_lived_clients_go_on_across_rotations_and_a_restart_and_short_ones_work_after_each"
-NO_GCLOUD = Cell(note="gcloud is in no package registry, so nothing can install it for a test; with one on the PATH, a token is shown")
+GCLOUD = "where it is installed, which is for the machine to have: it is in no package registry"
+GCLOUDS = "test_gce_clients.py::test_gcloud_waits_for_a_first_token_that_is_late_and_prints_it_before_and_after_a_restart"
 BUT: dict[tuple[str, str, str], str | Cell] = {
     ("boto3", "container", "rotations"): AWS_ROTATIONS,
     ("boto3", "container", "absent"): (
@@ -153,8 +152,10 @@ BUT: dict[tuple[str, str, str], str | Cell] = {
     ("google-auth-library", "gce", "503"): Cell(str(DIALECTS["gce"]["503"]), "by asking again: it has 3 s for all its tries together"),
     ("gcp-metadata", "gce", "503"): Cell(str(DIALECTS["gce"]["503"]), "by asking again: it has 3 s for all its tries together"),
     ("gcp-metadata", "gce", "reads"): Cell(str(DIALECTS["gce"]["reads"]), KEEPS),
-    ("gcloud", "gce", "first"): Cell("test_gce_clients.py::test_gcloud_prints_a_token", NO_GCLOUD.note, elsewhere=True),
-    **{("gcloud", "gce", case): NO_GCLOUD for case in CASES if case != "first"},
+    **{("gcloud", "gce", case): Cell(GCLOUDS, GCLOUD) for case in ("first", "reads", "late", "restart")},
+    ("gcloud", "gce", "rotations"): Cell(str(DIALECTS["gce"]["rotations"]), GCLOUD),
+    ("gcloud", "gce", "absent"): Cell(note="finds no account, and believes so for ten minutes: start the agent first"),
+    ("gcloud", "gce", "503"): Cell("test_gce_clients.py::test_gcloud_sits_out_503_while_google_is_away", GCLOUD),
     ("@alicloud/credentials", "ecs", "503"): Cell(
         "test_ecs_clients.py::test_clients_that_were_told_503_find_the_session_when_they_ask_again",
         "by a new client: one that was told 503 looks for a credentials URI ever after",
@@ -186,7 +187,7 @@ def rendered() -> str:
                 if claimed.note and claimed.note not in notes:
                     notes.append(claimed.note)
                 number = f" ({notes.index(claimed.note) + 1})" if claimed.note else ""
-                marks.append(("yes" if claimed.test and not claimed.elsewhere else "no") + number)
+                marks.append(("yes" if claimed.test else "no") + number)
             lines.append(f"| {client} | `{dialect}` | {' | '.join(marks)} |")
     return "\n".join([*lines, "", *(f"{number}. {note}" for number, note in enumerate(notes, start=1))]) + "\n"
 
