@@ -1,0 +1,71 @@
+"""Source and provider as the keeper asks them."""
+
+import asyncio
+
+import pytest
+
+from agent.errors import Defect, Rejected
+from agent.record import Profile
+from agent.supply import LEAST_LEFT, Supply
+from tests.fakes import FakeClock, FakeProvider, FakeSource, settle
+
+PROFILE = Profile(name="demo", digest="d", source="file", provider="aws", sinks=())
+
+
+class Scene:
+    def __init__(self, *, token: float = 3600.0, credential: float | None = 3600.0) -> None:
+        self.clock = FakeClock()
+        self.source = FakeSource(self.clock, lifetime=token)
+        self.provider = FakeProvider(self.clock, lifetime=credential)
+        self.supply = Supply(PROFILE, self.source, self.provider, self.clock)
+
+
+async def test_who_asks_for_a_token_while_it_is_fetched_gets_the_same_one():
+    scene = Scene()
+    given = scene.source.fetch
+
+    async def slowly(audiences):
+        await scene.clock.sleep(1)
+        return await given(audiences)
+
+    scene.source.fetch = slowly
+    both = [asyncio.ensure_future(scene.supply.fetch()) for _ in range(2)]
+    await scene.clock.advance(1)
+    await settle()
+    first, second = (each.result() for each in both)
+    assert first is second is scene.supply.token
+    assert len(scene.source.script.calls) == 1
+    scene.source.fetch = given
+    assert await scene.supply.fetch() is not first, "who asks afterwards wants a new one"
+
+
+async def test_a_token_is_used_up_a_minute_before_its_end_and_when_an_exchange_was_refused_with_it():
+    scene = Scene(token=LEAST_LEFT + 10)
+    assert scene.supply.used_up(scene.clock.now())
+    token = await scene.supply.fetch()
+    assert not scene.supply.used_up(scene.clock.now())
+    scene.provider.script.fault = Rejected("no")
+    with pytest.raises(Rejected):
+        await scene.supply.exchange(token, "")
+    assert scene.supply.used_up(scene.clock.now())
+    await scene.supply.fetch()
+    assert not scene.supply.used_up(scene.clock.now())
+    scene.clock.jump(11)
+    assert scene.supply.used_up(scene.clock.now())
+
+
+@pytest.mark.parametrize(("token", "credential"), [(0.0, 3600.0), (3600.0, 0.0)])
+async def test_what_is_dead_when_it_comes_takes_the_place_of_nothing(token, credential):
+    scene = Scene(token=token, credential=credential)
+    with pytest.raises(Rejected, match="had expired when it came"):
+        await scene.supply.exchange(await scene.supply.fetch(), "")
+    if not token:
+        assert scene.supply.token is None
+
+
+async def test_what_nobody_knows_the_end_of_is_a_bug():
+    scene = Scene(credential=None)
+    token = await scene.supply.fetch()
+    await scene.supply.exchange(token, "")  # the token's end is known
+    with pytest.raises(Defect, match="no expiry"):
+        await scene.supply.exchange(token, "scope")
