@@ -36,16 +36,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    _common(common)
+    everywhere = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    _everywhere(everywhere)
     parser = argparse.ArgumentParser(prog="wi-agent", description="Keeps workload credentials fresh.")
     parser.add_argument("--version", action="version", version=f"wi-agent {__version__}")
     parser.set_defaults(config=None, socket=None, log_level="info", log_format="json")
-    _common(parser, default=argparse.SUPPRESS)
+    _everywhere(parser, default=argparse.SUPPRESS)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def add(name: str, module: str, function: str, text: str) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", parents=[common])
+        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", parents=[everywhere])
         command.set_defaults(command=(module, function))
         return command
 
@@ -73,19 +73,19 @@ def _parser() -> argparse.ArgumentParser:
         "--dialect", metavar="DIALECT", help="of the endpoint, where an identity has several: by default the first of serve.dialects"
     )
     env.add_argument("--format", choices=("shell", "dotenv", "yaml"), default="shell")
-    _issuer(commands, common)
+    _issuer(commands, everywhere)
     return parser
 
 
-def _issuer(commands: Any, common: argparse.ArgumentParser) -> None:
-    issuer = commands.add_parser("issuer", help="the embedded issuer", parents=[common])
+def _issuer(commands: Any, everywhere: argparse.ArgumentParser) -> None:
+    issuer = commands.add_parser("issuer", help="the embedded issuer", parents=[everywhere])
     actions = issuer.add_subparsers(metavar="ACTION", required=True)
-    export = actions.add_parser("export", help="write discovery document and keys for static hosting", parents=[common])
+    export = actions.add_parser("export", help="write discovery document and keys for static hosting", parents=[everywhere])
     export.add_argument("directory", metavar="DIR", type=Path)
     export.set_defaults(command=("issuer", "export"))
 
 
-def _common(parser: argparse.ArgumentParser, default: Any = argparse.SUPPRESS) -> None:
+def _everywhere(parser: argparse.ArgumentParser, default: Any = argparse.SUPPRESS) -> None:
     parser.add_argument("-c", "--config", metavar="FILE", default=default, help=f"configuration ($WI_AGENT_CONFIG, then {CONFIG})")
     parser.add_argument(
         "--socket",
