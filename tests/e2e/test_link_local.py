@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.e2e.aws import AWS
 from tests.e2e.daemon import COMMAND, Daemon, configuration, identity, until
+from tests.e2e.node import SCRIPTS, node_path
 
 ADDRESSES = ("169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "100.100.100.200/32", "fd00:ec2::254/128")
-LISTEN = ["169.254.169.254:80", "169.254.170.23:80", "[fd00:ec2::254]:80", "127.0.0.1:9481"]
+LISTEN = ["169.254.169.254:80", "169.254.170.2:80", "169.254.170.23:80", "[fd00:ec2::254]:80", "127.0.0.1:9481"]
 SERVERS = """
 import asyncio, json, sys
 from pathlib import Path
@@ -75,6 +77,7 @@ class Network:
             pass
 
 
+@pytest.mark.timeout(180)
 def test_sdks_that_are_told_nothing_find_the_agent_at_the_clouds_own_addresses(daemon: Daemon) -> None:
     if reason := _namespaced():
         pytest.skip(reason)
@@ -98,11 +101,27 @@ def test_sdks_that_are_told_nothing_find_the_agent_at_the_clouds_own_addresses(d
             env=daemon.environment, cwd=daemon.folder, capture_output=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, daemon.text()
-        assert _said(daemon, network, BOTO3).startswith("ASIA")
-        assert _said(daemon, network, BOTO3, AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE="IPv6").startswith("ASIA")
-        token, project = _said(daemon, network, GOOGLE).split()
+        assert _said(daemon, network, sys.executable, "-c", BOTO3).startswith("ASIA")
+        assert _said(daemon, network, sys.executable, "-c", BOTO3, AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE="IPv6").startswith("ASIA")
+        shown = {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(daemon.folder / "identities" / "aws" / "authorization")}
+        for way in ({"RELATIVE_URI": "/aws/aws/credentials"}, {"FULL_URI": "http://169.254.170.23/aws/aws/credentials"}):
+            named = {f"AWS_CONTAINER_CREDENTIALS_{name}": value for name, value in way.items()}
+            assert _said(daemon, network, sys.executable, "-c", BOTO3, **named, **shown).startswith("ASIA"), "as ECS and EKS have it"
+        region = {"AWS_DEFAULT_REGION": "eu-west-1", "AWS_ENDPOINT_URL_STS": urls["sts"]}  # the command line reads none from there
+        assert _said(daemon, network, AWS, "sts", "get-caller-identity", "--query", "Arn", "--output", "text", **region).startswith(
+            "arn:aws:sts:"
+        )
+        modules = {"NODE_PATH": str(node_path())}
+        assert json.loads(_said(daemon, network, "node", str(SCRIPTS / "aws.cjs"), lines="\n", **modules).splitlines()[-1])[
+            "key"
+        ].startswith("ASIA")
+        token, project = _said(daemon, network, sys.executable, "-c", GOOGLE).split()
         assert len(token) > 16
         assert project == "demo-project"
+        resource = f"{urls['gcp']}/resource"
+        first, then = _said(daemon, network, "node", str(SCRIPTS / "google.cjs"), resource, lines="\n", **modules).splitlines()
+        assert json.loads(first)["project"] == "demo-project"
+        assert json.loads(then)["principal"] == "system:serviceaccount:demo:gcp"
         assert daemon.process
         daemon.process.terminate()
         assert daemon.process.wait(10) == 0
@@ -119,7 +138,7 @@ def _chosen(urls: dict[str, str]) -> dict[str, Any]:
     from tests.servers.cloud import ROLE
     from tests.servers.gcp import PATH
 
-    aws = identity("aws", serve={"dialects": ["imds"], "default": True})
+    aws = identity("aws", serve={"dialects": ["imds", "container"], "default": True})
     aws["provider"] = {"type": "aws", "roleArn": ROLE, "region": "eu-west-1", "endpoint": urls["sts"]}
     gcp = identity("gcp", serve={"dialects": ["gce"], "default": True, "gce": {"projectId": "demo-project"}})
     gcp["provider"] = {"type": "gcp", "workloadIdentityProvider": PATH, "endpoint": urls["gcp"]}
@@ -128,11 +147,11 @@ def _chosen(urls: dict[str, str]) -> dict[str, Any]:
     return yaml.safe_load(yaml.safe_dump(found))  # type: ignore[no-any-return]
 
 
-def _said(daemon: Daemon, network: Network, script: str, **more: str) -> str:
+def _said(daemon: Daemon, network: Network, *command: str, lines: str = "", **more: str) -> str:
     """What a client prints whose environment is empty."""
     done = subprocess.run(
-        [*network.enter, sys.executable, "-c", script], env={"PATH": "/usr/bin:/bin", "HOME": str(daemon.folder), **more},
-        capture_output=True, text=True, timeout=60, check=False,
+        [*network.enter, *command], env={"PATH": daemon.environment["PATH"], "HOME": str(daemon.folder), **more},
+        input=lines, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

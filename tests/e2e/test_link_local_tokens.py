@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.daemon import COMMAND, Daemon, configuration, identity, until
 from tests.e2e.node import SCRIPTS, node_path
-from tests.e2e.test_link_local import Network, _namespaced
+from tests.e2e.test_link_local import Network, _namespaced, _said
 from tests.servers.alibaba_cloud import PROVIDER, ROLE
 from tests.servers.entra import CLIENT, TENANT
 
@@ -52,16 +52,6 @@ def _chosen(urls: dict[str, str]) -> dict[str, Any]:
     found = configuration(azure, alibaba, metadata={"listen": LISTEN})
     found["issuer"] |= {"listen": ["127.0.0.1:9482"], "algorithm": "RS256"}
     return found
-
-
-def _said(daemon: Daemon, network: Network, *command: str, lines: str = "", **more: str) -> str:
-    """What a client prints whose environment is empty."""
-    done = subprocess.run(
-        [*network.enter, *command], env={"PATH": daemon.environment["PATH"], "HOME": str(daemon.folder), **more},
-        input=lines, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 @pytest.mark.timeout(180)
