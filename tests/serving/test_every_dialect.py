@@ -1,13 +1,14 @@
 """What holds in every dialect: who is refused and how, and that a herd is one request."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from agent.model import Key
 from agent.serving.dialects import every
-from tests.serving.endpoint import AUTHORIZATION, Endpoint, endpoint
+from tests.serving.endpoint import AUTHORIZATION, Endpoint, Reply, endpoint
 from tests.serving.ways import ALIBABA, AWS, DIALECTS, OTHER, WAYS, ask, clean, enrol, everything, grant
 
 
@@ -58,6 +59,80 @@ STATIC = {
 async def test_without_its_header_a_request_is_refused_with_the_real_servers_status(one: Endpoint, dialect: str) -> None:
     found = await ask(one, dialect, without=STATIC[dialect])
     assert (found.status, clean(found)) == (REFUSALS[dialect], True)
+
+
+JSON = {"content-type": "application/json", "cache-control": "no-store"}
+AZURES = {"content-type": "application/json; charset=utf-8", "cache-control": "no-store"}
+PLAIN = {"content-type": "text/plain", "cache-control": "no-store"}
+GOOGLES_HEADERS = {
+    "metadata-flavor": "Google", "server": "GKE Metadata Server", "x-xss-protection": "0", "x-frame-options": "SAMEORIGIN",
+    "cache-control": "no-store", "content-type": "text/html; charset=UTF-8",
+}  # fmt: skip
+SHAPES: dict[str, tuple[dict[str, str], Callable[[int, str], bytes]]] = {
+    "container": (JSON, lambda status, why: dumped(code=CODES.get(status, "NotReady"), message=why)),
+    "imds": ({**PLAIN, "server": "EC2ws"}, lambda _, why: f"{why}\n".encode()),
+    "gce": (GOOGLES_HEADERS, lambda _, why: f"{why}\n".encode()),
+    "appservice": (AZURES, lambda status, why: dumped(statusCode=status, message=why)),
+    "azure-imds": ({**AZURES, "server": "IMDS"}, lambda status, why: dumped(error=ERRORS[status], error_description=why)),
+    "uri": (JSON, lambda status, why: dumped(Code=CODES.get(status, "NotReady").replace("AccessDenied", "Unauthorized"), Message=why)),
+    "ecs": (PLAIN, lambda _, why: f"{why}\n".encode()),
+}
+"""An error's headers and body, as this dialect's clients know them."""
+CODES = {401: "AccessDenied", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed"}
+ERRORS = {400: "invalid_request", 403: "forbidden", 404: "not_found", 405: "method_not_allowed", 503: "temporarily_unavailable"}
+REASONS = {
+    "container": "the Authorization header does not hold this identity's authorization",
+    "imds": "a session token is wanted: PUT latest/api/token",
+    "gce": 'Missing required header "Metadata-Flavor": "Google"',
+    "appservice": "X-IDENTITY-HEADER does not hold this identity's authorization",
+    "azure-imds": "Required metadata header not specified",
+    "ecs": "a session token is wanted: PUT /latest/api/token",
+}
+ALLOWED = {
+    "container": "GET",
+    "imds": "GET, HEAD, PUT",
+    "gce": "GET, HEAD",
+    "appservice": "GET",
+    "azure-imds": "GET",
+    "uri": "GET",
+    "ecs": "GET, HEAD, PUT",
+}
+
+
+def dumped(**members: object) -> bytes:
+    return json.dumps(members, separators=(",", ":")).encode()
+
+
+def is_refused(found: Reply, dialect: str, status: int, why: str, **more: str) -> None:
+    """With all that a client may read of it, and with nothing else."""
+    headers, body = SHAPES[dialect]
+    not_its_own = {"date", "content-length", "connection"} | (set() if "server" in headers else {"server"})
+    assert (found.status, found.body) == (status, body(status, why))
+    assert {name: value for name, value in found.headers.items() if name not in not_its_own} == headers | more
+    assert clean(found)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_refusal_has_the_body_and_the_headers_that_its_clients_know(one: Endpoint, dialect: str) -> None:
+    is_refused(await ask(one, dialect, X_Forwarded_For="10.0.0.1"), dialect, 403, "forwarded requests are refused (X-Forwarded-For)")
+    is_refused(await ask(one, dialect, Host="evil.example"), dialect, 403, "this is not the host that was asked for")
+    no_host = f"GET {WAYS[dialect].path} HTTP/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in WAYS[dialect].headers.items())
+    is_refused(await one.send(f"{no_host}\r\n".encode()), dialect, 403, "this is not the host that was asked for")
+    only = {"imds": "only GET, and PUT of a session token", "ecs": "only GET, and PUT of a session token"}.get(dialect, "only GET")
+    is_refused(await ask(one, dialect, method="POST"), dialect, 405, only, allow=ALLOWED[dialect])
+    if dialect in STATIC:
+        challenge = {"www-authenticate": AWS} if dialect == "imds" else {}
+        is_refused(await ask(one, dialect, without=STATIC[dialect]), dialect, REFUSALS[dialect], REASONS[dialect], **challenge)
+        if dialect != "ecs":
+            found = await ask(one, dialect, without=STATIC[dialect], **{STATIC[dialect]: "wrong"})
+            is_refused(found, dialect, REFUSALS[dialect], REASONS[dialect], **challenge)
+    else:
+        wrong = await ask(one, dialect, path=WAYS[dialect].path.replace(AUTHORIZATION, "wrong"))
+        is_refused(wrong, dialect, 401, "the path does not hold this identity's authorization")
+    one.store.drop(Key(dialect))
+    enrol(one, dialect)
+    found = await ask(one, dialect)
+    is_refused(found, dialect, 503, f"{dialect}: nothing to hand out yet: its first credential is on the way", **{"retry-after": "1"})
 
 
 @pytest.mark.parametrize("dialect", [dialect for dialect, way in WAYS.items() if way.authorized])
