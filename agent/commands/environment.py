@@ -60,9 +60,10 @@ def _from_files(identity: Identity, dialect: str | None) -> Variables:
     if paths is None:
         raise ConfigError(f"{identity.name} is written to no files", remedy="add a sink of type files, or use --via endpoint")
     if next(_open(identity), None):
+        served = "use --via endpoint" if identity.serve.dialects else "add serve.dialects and use --via endpoint"
         raise ConfigError(
             f"{identity.name}: its ServiceAccount says who it is, and only the running agent sees that",
-            remedy="use --via endpoint, or set in the configuration what the annotation would: that is taken where it says nothing",
+            remedy=f"{served}, or set in the configuration what the annotation would: that is taken where it says nothing",
         )
     return _known(identity, providers.environment(identity.provider, identity.name, paths))
 

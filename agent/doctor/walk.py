@@ -104,6 +104,8 @@ async def _trust(case: Case) -> Sequence[str]:
     token = case.token or await origin.delivered(case)
     subject = token.subject if token else str(getattr(case.identity.source, "subject", ""))
     url = token.issuer if token else case.config.issuer.url.text if case.embedded and case.config.issuer else ""
+    if not token and not case.embedded and case.clouded:
+        return ["# that stands in its token: ask again when the source gives one"]
     claims = getattr(case.identity.source, "claims", {})
     if cluster.nobody(case) or not re.fullmatch(r"[!-~]+", url) or not subject or not subject.isprintable():
         return ()

@@ -229,3 +229,6 @@ def test_who_only_the_serviceaccount_can_say_is_not_made_up(told: Told, role: st
     assert "AWS_CONTAINER_CREDENTIALS_FULL_URI" in told("--via", "endpoint", source=source, provider=provider)
     said = told("--via", "files", source=source, provider=provider, code=0 if role else 2)
     assert (ROLE in said) if role else ("its ServiceAccount says who it is" in said)
+    if not role:
+        assert "(use --via endpoint, or" in said
+        assert "(add serve.dialects and use --via endpoint, or" in told(source=source, provider=provider, serve={}, code=2)

@@ -248,3 +248,10 @@ async def test_who_may_not_use_the_socket_is_not_told_to_start_an_agent(stage: S
         "agent    broken   may not use the socket ./agent.sock\n           → run as the agent's user (the socket's owner) or as root"
         in text
     )
+
+
+async def test_what_the_cloud_has_to_trust_stands_in_the_token_where_there_is_none_yet(stage: Scene):
+    stage.configure()
+    TOKEN.unlink()
+    _, text = await stage.doctor()
+    assert text.endswith("in order to trust s3-reader\n# that stands in its token: ask again when the source gives one\n")
