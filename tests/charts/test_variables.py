@@ -1,6 +1,7 @@
 """The variables that the chart gives a container are those that `wi-agent env` prints for the same configuration."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -105,3 +106,14 @@ def test_the_manifests_in_the_charts_readme_are_for_the_api_server(text):
 
 def test_the_charts_readme_names_every_dialect():
     assert all(f"`{dialect}`" in README.read_text() for dialect in DIALECTS)
+
+
+def test_the_notes_say_who_is_served_without_being_asked_for_anything(helm, tmp_path):
+    chart = shutil.copytree(CHART, tmp_path / CHART.name)
+    (chart / "templates" / "notes.yaml").write_text(f'kind: Notes\ntext: {{{{ include "{CHART.name}/templates/NOTES.txt" . | quote }}}}\n')
+    values = CHART / "ci" / "every-cloud-values.yaml"
+    notes = helm.template("--values", str(values), chart=chart)["Notes"]["text"]
+    for identity in yaml.safe_load(values.read_text())["config"]["identities"]:
+        name, [dialect] = identity["name"], identity["serve"]["dialects"]
+        assert (f"{name} is served as {dialect} to EVERY container" in notes) is not DIALECTS[dialect].authorized
+        assert (f"{name} is served to the pod's containers that know its UID" in notes) is DIALECTS[dialect].authorized
