@@ -1,0 +1,119 @@
+"""What an answer says of who gave it, where no agent could be brought to give it."""
+
+import asyncio
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from agent.dialects import DIALECTS
+from agent.doctor.asking import Asker, Reply
+from agent.doctor.case import View
+from agent.doctor.judgement import judged
+from agent.doctor.report import Finding, Verdict
+from agent.model import Secret
+from agent.variables import Spot
+from tests.doctor.test_answers import GOOD, RESOURCE
+from tests.doctor.test_surroundings import case
+from tests.servers.site import Site
+
+URL = "http://127.0.0.1:9481/x"
+FAR = {"Expiration": "2999-01-01T00:00:00Z", "expires_on": "32472144000"}
+PAST = {"Expiration": "2001-01-01T00:00:00Z", "expires_in": -1, "expires_on": "1000000000"}
+
+
+def judge(dialect: str, status: int, body: object, *, refused: bool = False, running: bool = True) -> Finding:
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    one = case(dialect)
+    if running:
+        one.view = View(socket="s", status={"identities": []})
+    reply = Reply(URL, status, text, flavour="Google", kind="application/json")
+    found = judged(one, dialect, reply, RESOURCE, refused=refused)
+    assert "canary" not in found.text + found.remedy
+    return found
+
+
+def renewed(dialect: str, times: dict[str, Any]) -> dict[str, Any]:
+    """A good answer with other times, for those that it has and writes so."""
+    good = GOOD[dialect]
+    return good | {name: value for name, value in times.items() if type(good.get(name)) is type(value)}
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_a_whole_answer_is_ok_and_an_open_dialect_is_called_open(dialect: str) -> None:
+    found = judge(dialect, 200, renewed(dialect, FAR))
+    assert found.verdict is Verdict.OK
+    assert found.text.startswith(f"{URL} answers 200: ")
+    assert ("every process that reaches it may ask" in found.text) is not DIALECTS[dialect].authorized
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+@pytest.mark.parametrize("body", [b"", b"<html>canary</html>", {"login": "canary"}, ["canary"]])
+def test_a_200_without_a_credential_is_somebody_elses(dialect: str, body: object) -> None:
+    found = judge(dialect, 200, body)
+    assert found.verdict is Verdict.BROKEN
+    assert "answers 200 without what SDKs look for (" in found.text
+    assert "sport = :9481" in found.remedy
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_what_has_expired_is_never_the_agents(dialect: str) -> None:
+    found = judge(dialect, 200, renewed(dialect, PAST))
+    assert found.verdict is Verdict.BROKEN
+    assert "answers 200 with what has expired (a" in found.text
+
+
+def test_a_resource_that_the_running_agent_does_not_allow_is_another_configuration() -> None:
+    body = {"message": f"not allowed: name '{RESOURCE}' in provider.resources"}
+    found = judge("appservice", 400, body)
+    assert found.text == f"{URL} answers 400: {body['message']}"
+    assert found.remedy.startswith("the running agent has another configuration")
+    assert judge("appservice", 400, body, running=False).remedy.startswith("another agent has this port")
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 405, 429, 500, 502, 503])
+@pytest.mark.parametrize("refused", [False, True])
+def test_other_words_than_the_agents_are_not_repeated(status: int, refused: bool) -> None:
+    for body in (b"Cannot GET /alibaba/one/canary/credentials", {"message": "canary"}, b""):
+        found = judge("uri", status, body, refused=refused)
+        assert found.text == f"{URL} answers {status}, and not in the agent's words: that is no wi-agent"
+
+
+def test_what_is_not_there_yet_is_put_down_to_the_links_above_where_those_are_broken() -> None:
+    body = {"Message": "one: nothing to hand out yet: its first credential is on the way"}
+    assert judge("uri", 503, body, refused=True).verdict is Verdict.SKIPPED
+    found = judge("uri", 503, body)
+    assert found.remedy == "see the agent's line above; wi-agent renew one tries again at once"
+    found = judge("uri", 503, body, running=False)
+    assert found.text == f"{URL} answers 503: nothing to hand out yet: its first credential is on the way"
+
+
+async def test_an_answer_that_comes_in_parts_is_read_to_its_end() -> None:
+    async def give(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for part in (b'{"message": ', b'"whole"}'):
+            await response.write(part)
+            await asyncio.sleep(0.05)
+        return response
+
+    async with Site() as site, aiohttp.ClientSession() as session:
+        site.answer = give
+        reply = await Asker(session, "one", Secret("x")).container(Spot(dialect="container", base=site.url))
+    assert reply.reason == "whole"
+
+
+async def test_an_answer_without_end_is_read_as_far_as_one_may_be_long() -> None:
+    async def give(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(64):
+            await response.write(b"x" * 65536)
+        return response
+
+    async with Site() as site, aiohttp.ClientSession() as session:
+        site.answer = give
+        reply = await Asker(session, "one", Secret("x")).container(Spot(dialect="container", base=site.url))
+    assert len(reply.body) == 65536
