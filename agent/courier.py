@@ -134,10 +134,12 @@ class Courier:
     def _say(self, landing: Landing | None, error: RefreshError | None, wrote: bool, grant: Grant) -> None:  # noqa: FBT001
         before = landing.failure if landing else None
         if error is None:
+            ends = [one for one in (grant.token and grant.token.expires_at, grant.credential.expires_at) if one]
+            until = min(ends).isoformat(timespec="seconds") if ends else ""
             if before:
-                self._log.info("delivery.recovered", failures=before.count, generation=grant.generation)
+                self._log.info("delivery.recovered", failures=before.count, generation=grant.generation, until=until)
             elif wrote:
-                self._log.info("grant.delivered", generation=grant.generation)
+                self._log.info("grant.delivered", generation=grant.generation, until=until)
         elif before is None or (before.reaction, before.message) != (error.reaction, error.message):
             self._log.error("delivery.failed", result=error.reaction, error=error.message, remedy=error.remedy)
 

@@ -273,3 +273,19 @@ async def test_the_courier_of_an_identity_that_is_gone_ends():
         trip.store.forget("demo")
         await settle()
         assert trip.tasks[0].done()
+
+
+async def test_each_delivery_is_said_with_the_moment_until_which_it_works():
+    scene = Round()
+    now = scene.clock.now()
+    credential = FakeCredential(now, now + timedelta(minutes=15))
+    scene.store.granted(Grant(key=KEY, digest="d1", token=a_token(now, HOUR, "t1"), credential=credential))
+    with capture_logs() as logs:
+        async with scene.running():
+            scene.grant("t2")
+            await settle()
+    assert [(entry["event"], entry["generation"], entry["until"]) for entry in logs] == [
+        ("grant.delivered", 1, "2026-01-01T00:15:00+00:00"),
+        ("grant.delivered", 2, "2026-01-01T01:00:00+00:00"),
+    ]
+    assert all((entry["identity"], entry["sink"]) == ("demo", "files:/a") for entry in logs)
