@@ -5,6 +5,7 @@ said why not. `docs/clients.md` has the same table. The clients have nothing but
 at its top what it adds for its own ends.
 """
 
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,14 @@ from functools import cache
 from pathlib import Path
 
 from agent.dialects import DIALECTS as KNOWN
+from tests.e2e import (
+    test_alibaba_clients,
+    test_azure_clients,
+    test_container_clients,
+    test_ecs_clients,
+    test_gce_clients,
+    test_imds_clients,
+)
 
 ROOT = Path(__file__).parents[2]
 CASES = {
@@ -212,6 +221,25 @@ def test_every_client_is_shown_by_a_test_in_every_case_or_it_is_said_why_not() -
 
 def test_every_dialect_that_there_is_is_shown_with_a_client() -> None:
     assert {dialect for dialects in CLIENTS.values() for dialect in dialects} == set(KNOWN) == set(DIALECTS)
+
+
+MODULES = (
+    test_alibaba_clients,
+    test_azure_clients,
+    test_container_clients,
+    test_ecs_clients,
+    test_gce_clients,
+    test_imds_clients,
+)
+BESIDE = {"NODE_PATH", "AWS_ENDPOINT_URL_STS", "WI_AUTHORIZATION"}
+"""Where Node's modules are; where STS is, for who says what it has taken by using it; what the chart gives both containers."""
+
+
+def test_clients_are_given_no_variable_beside_those_that_env_prints_but_what_would_mislead_them() -> None:
+    for module in MODULES:
+        named = set(re.findall(r'"([A-Z][A-Z0-9]*_[A-Z0-9_]+)"', Path(str(module.__file__)).read_text()))
+        misleading = {*module.TRAPS, "ALIBABA_CLOUD_ECS_METADATA_DISABLED"}  # which `env` clears; the last for ecs only
+        assert named <= misleading | BESIDE, module
 
 
 def test_the_documents_have_the_same_table() -> None:
