@@ -1,6 +1,7 @@
 """A hostile process in the pod, and a crowd of honest ones, against a whole agent that serves every dialect."""
 
 import asyncio
+import re
 from contextlib import closing
 
 import pytest
@@ -12,6 +13,7 @@ from tests.serving.endpoint import Reply, reply
 HOST = "Host: 127.0.0.1\r\n"
 OWN, OTHER = "/aws/aws/credentials", "/aws/aws-other/credentials"
 GOOGLES = "/computeMetadata/v1/instance/service-accounts/default/token"
+JWT = re.compile(rb"eyJ[\w-]+\.eyJ[\w-]+\.")
 CHUNKED = "Transfer-Encoding: chunked\r\n"
 
 
@@ -110,8 +112,17 @@ def tricks(own: str) -> list[str]:
         "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[0:0:0:0:0:0:0:1]", "[::1%25lo]", "127.0.0.1.", "127.1", "0x7f000001", "evil@127.0.0.1",
         "127.0.0.1@evil.example", "127.0.0.1:80:80", "169.254.169.254.evil.example", "metadata.google.internal..",
     ]  # fmt: skip
+    identity = "/computeMetadata/v1/instance/service-accounts/default/identity"
+    minted = [
+        "audience=sts.amazonaws.com",
+        "audience=sts.amazonaws.com&format=full",
+        "audience=x&audience=sts.amazonaws.com",
+        "audience=",
+        "",
+    ]
     return [
         *whole,
+        *(f"GET {identity}?{query} HTTP/1.1\r\n{HOST}Metadata-Flavor: Google\r\n\r\n" for query in minted),
         *(f"GET {path} HTTP/1.1\r\n{HOST}{a}X-IDENTITY-HEADER: {own}\r\nMetadata: true\r\n\r\n" for path in paths),
         *(f"GET {GOOGLES} HTTP/1.1\r\nHost: {host}\r\nMetadata-Flavor: Google\r\n\r\n" for host in hosts),
     ]
@@ -135,6 +146,7 @@ async def test_no_trick_of_http_gets_what_the_authorization_is_not_for(daemon: D
             for trick in tricks(own):
                 found = await send(port, trick, 0.2)
                 assert not any(secret in found for secret in theirs), trick[:300]
+                assert not JWT.search(found), "the token by which the agent itself is known, or one for whoever was named"
                 assert not any(status >= 500 for status in statuses(found)), (trick[:300], found[:300])
                 if "Host: evil" in trick or GOOGLES in trick:
                     assert not any(secret.encode() in found for secret in one.secrets), trick[:300]
