@@ -71,3 +71,21 @@ def test_a_dialect_serves_only_its_own_cloud(tmp_path: Path, provider: dict[str,
     for dialect in dialects:
         found = verdict(tmp_path, provider, {"dialects": [dialect], "default": True})
         assert any("it needs provider type" in fault.message for fault in found.faults)
+
+
+@pytest.mark.parametrize(
+    ("provider", "gce", "known"),
+    [
+        ({}, {}, False),
+        ({}, {"projectId": "demo-project"}, True),
+        ({"project": "demo-project"}, {}, True),
+        ({"serviceAccount": "reader@demo-project.iam.gserviceaccount.com"}, {}, True),
+    ],
+)
+def test_in_gke_the_project_has_to_be_said_for_a_metadata_server(
+    tmp_path: Path, provider: dict[str, Any], gce: dict[str, Any], known: bool
+) -> None:
+    found = verdict(tmp_path, {"type": "gcp", "gke": True, **provider}, {"dialects": ["gce"], "default": True, "gce": gce})
+    assert found.faults == []
+    said = [warning.path for warning in found.warnings if "follows from nothing else" in warning.message]
+    assert said == ([] if known else ["identities[0].serve.gce.projectId"])

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from agent.config import Config, Identity
 from agent.dialects import DIALECTS
+from agent.gcp.settings import GcpSettings
 from agent.reading.fault import Finding, Place
 
 ECS, HTTP = "100.100.100.200", 80
@@ -72,4 +73,15 @@ def wired(config: Config) -> Iterator[Finding]:
             yield Finding(place=at, message=message, warning=True, rests_on=(("metadata", "listen"),))
 
 
-RULES = (reachable, one_default, unguarded, wired)
+def projectless(config: Config) -> Iterator[Finding]:
+    """SDKs ask a metadata server for the project, and in GKE the configuration says nothing that it follows from."""
+    for place, identity in served(config):
+        provider, gce = identity.provider, identity.serve.gce
+        if "gce" not in identity.serve.dialects or not isinstance(provider, GcpSettings) or not provider.gke:
+            continue
+        if not (gce.project_id or provider.project or provider.service_account):
+            message = "not set, and with gke: true it follows from nothing else: SDKs that ask for the project get none"
+            yield Finding(place=(*place, "gce", "projectId"), message=message, warning=True, rests_on=((*place[:2], "provider"),))
+
+
+RULES = (reachable, one_default, unguarded, wired, projectless)
