@@ -15,6 +15,9 @@ from agent.offload import in_thread
 
 AHEAD = 5.0
 """Seconds by which a token may come from the future before the clocks are to blame."""
+START = "start the agent"
+KEPT = "bring them back before the agent is restarted: it signs from memory, and would make keys that nobody trusts yet"
+"""Where it runs."""
 SHOWN = 80
 """Characters of what was asked for at run time: scopes can be many."""
 SHORT = 60.0
@@ -64,16 +67,12 @@ async def source(case: Case, keys: ConfigError | None) -> list[Finding]:
     """Takes a token as the agent would, for any audience: whom it is for is the next link's question."""
     settings = case.identity.source
     kind = tag(settings)
-    if case.embedded and keys:
+    if fault := keys if case.embedded and keys else _keyless(case):
         case.token = await delivered(case)
+        remedy = KEPT if case.view.status and fault.remedy.startswith(START) else fault.remedy
         if case.token is None:
-            return [broken("source", keys.message, keys.remedy)]
-        return [warning("source", f"{keys.message}; the delivered token is looked at instead", keys.remedy)]
-    if case.embedded and case.config.issuer and not (case.toolbox.issuer and case.toolbox.issuer.keyring.public_keys()["keys"]):
-        maker = (
-            "whoever makes the keys has to bring them there" if case.config.issuer.read_only else "start the agent: it makes the first key"
-        )
-        return [broken("source", f"issuer: there is no key in {case.config.issuer.state}", maker)]
+            return [broken("source", fault.message, remedy)]
+        return [warning("source", f"{fault.message}; the delivered token is looked at instead", remedy)]
     provider = providers.build(case.identity.provider, case.name, case.toolbox)
     try:
         case.token = await sources.build(settings, case.name, case.toolbox).fetch(() if kind == "file" else provider.audiences)
@@ -83,6 +82,15 @@ async def source(case: Case, keys: ConfigError | None) -> list[Finding]:
         return [ok("source", f"{kind}: the API server gives tokens of {case.token.subject if case.token else 'nobody'}")]
     where = case.config.issuer.state if case.embedded and case.config.issuer else getattr(settings, "path", "")
     return [ok("source", f"{kind}: {'signs with the key in' if case.embedded else 'a token lies in'} {where}")]
+
+
+def _keyless(case: Case) -> ConfigError | None:
+    """That the agent's own issuer has nothing to sign with, if so."""
+    block, issuer = case.config.issuer, case.toolbox.issuer
+    if not case.embedded or block is None or (issuer and issuer.keyring.public_keys()["keys"]):
+        return None
+    remedy = "whoever makes the keys has to bring them there" if block.read_only else f"{START}: it makes the first key"
+    return ConfigError(f"issuer: there is no key in {block.state}", remedy=remedy)
 
 
 def token(case: Case) -> list[Finding]:

@@ -149,6 +149,22 @@ async def test_keys_that_may_not_be_read_leave_the_delivered_token_to_look_at(st
         assert "the delivered token is looked at instead" in text
 
 
+@pytest.mark.parametrize("gone", ["the folder", "the keys"])
+async def test_keys_that_were_taken_from_a_running_agent_are_to_be_brought_back(stage: Scene, gone: str):
+    """It signs from memory; started again it would make others, and nobody trusts those."""
+    async with stage.agent(stage.embedded()):
+        Path("issuer").rename("taken")
+        if gone == "the keys":
+            Path("issuer").mkdir(mode=0o700)
+        code, text = await stage.doctor()
+        Path("issuer").exists() and Path("issuer").rmdir()
+        Path("taken").rename("issuer")
+    assert code == 0
+    assert "exchange ok" in text
+    assert "  source   warning  " in text
+    assert "→ bring them back before the agent is restarted: it signs from memory, and would make keys that nobody trusts yet" in text
+
+
 async def test_root_may_look_at_what_another_user_keeps(stage: Scene):
     async with stage.agent(stage.embedded()):
         pass
