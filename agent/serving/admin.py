@@ -1,5 +1,7 @@
 """The admin listener: GET /metrics, /healthz, /readyz and /readyz/NAME, and nothing else."""
 
+import asyncio
+
 from aiohttp import web
 
 from agent.clock import Clock
@@ -14,6 +16,8 @@ class AdminEndpoint:
         self._store = store
         self._clock = clock
         self._collector = collector
+        self._turn = asyncio.Lock()
+        """A scrape takes milliseconds in which nobody else is answered: SDKs and probes come between two, however many there are."""
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request."""
@@ -21,7 +25,9 @@ class AdminEndpoint:
             return web.Response(status=405, text="method not allowed\n", headers={"Allow": "GET, HEAD"})
         path = request.path
         if path == "/metrics":
-            body, content_type = expose(self._collector, request.headers.get("Accept", ""))
+            async with self._turn:
+                await asyncio.sleep(0)
+                body, content_type = expose(self._collector, request.headers.get("Accept", ""))
             return web.Response(body=body, headers={"Content-Type": content_type})
         if path == "/healthz":
             return web.Response(text="ok\n")
