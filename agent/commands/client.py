@@ -12,7 +12,7 @@ from typing import Any
 
 from agent.commands import NO_AGENT, NOT_ALL, OK, UNUSABLE
 from agent.commands.calling import NobodyThere, ask
-from agent.commands.table import reason, render
+from agent.commands.table import reason, render, what_to_do
 from agent.plain import plain
 
 SOCKET = "/run/wi-agent/agent.sock"
@@ -71,7 +71,8 @@ def renew(options: argparse.Namespace) -> int:
     failures = {identity["name"]: identity["failure"] for identity in after["identities"]}
     for name, result in found["renewals"].items():
         failure = failures.get(name)
-        why = f": {reason(name, failure)} ({failure['remedy']})" if result == "failed" and failure else ""
+        remedy = what_to_do(name, failure) if failure else ""
+        why = f": {reason(name, failure)}{f' ({remedy})' if remedy else ''}" if result == "failed" and failure else ""
         print(plain(f"{name}: {said[result]}{why}"))  # noqa: T201
     return OK if all(result == "renewed" for result in found["renewals"].values()) else NOT_ALL
 

@@ -83,8 +83,8 @@ def _remarks(identity: dict[str, Any]) -> list[str]:
                 f"{identity['name']}: {what} {failure['result']}, {times}, last at {failure['at'][:19]}Z",
                 f"  {reason(identity['name'], failure)}",
             ]
-            if failure["remedy"]:
-                lines.append(f"  → {failure['remedy']}")
+            if remedy := what_to_do(identity["name"], failure):
+                lines.append(f"  → {remedy}")
     for sink in identity["sinks"]:
         if lost := sink.get("lost"):
             times = "once" if lost["count"] == 1 else f"{lost['count']} times"
@@ -101,6 +101,13 @@ def _remarks(identity: dict[str, Any]) -> list[str]:
 def reason(name: str, failure: dict[str, Any]) -> str:
     """What failed, where the identity's name has been said."""
     return str(failure["message"]).removeprefix(f"{name}: ")
+
+
+def what_to_do(name: str, failure: dict[str, Any]) -> str:
+    """What to type or change; empty where nobody knows."""
+    if not failure["remedy"] and failure["result"] in {"unavailable", "not_ready"}:
+        return f"the agent tries again by itself; if it stays: wi-agent doctor {name}"
+    return str(failure["remedy"])
 
 
 def length(seconds: float) -> str:

@@ -52,7 +52,7 @@ def judged(case: Case, dialect: str, reply: Reply, resource: str, *, refused: bo
 
 def stranger(url: str, does: str) -> Finding:
     """Something else has the port."""
-    remedy = f"{whose(url)}: stop it, or set another metadata.listen; then restart the agent"
+    remedy = f"{whose(url)}: stop it, or set another metadata.listen or serve.port; then restart the agent"
     return broken(LINK, f"{url} {does}: that is no wi-agent", remedy)
 
 

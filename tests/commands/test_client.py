@@ -52,16 +52,21 @@ def test_the_list_of_what_is_heavy_would_notice(tmp_path: Path) -> None:
     assert "msgspec" in done.stdout.splitlines()[-1]
 
 
+TRANSIENT = {"message": "two: AWS answered 500", "remedy": "", "result": "unavailable"}
+LASTING = {"message": "AWS said no", "remedy": "", "result": "rejected"}
+OTHERS = [{"name": "two", "failure": TRANSIENT}, {"name": "three", "failure": LASTING}]
+
+
 class Agent(BaseHTTPRequestHandler):
     """Says what an agent might that repeats a token's words."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.reply({"renewals": {"one\x1b[2J": "failed"}})
+        self.reply({"renewals": {"one\x1b[2J": "failed", "two": "failed", "three": "failed"}})
 
     def do_GET(self) -> None:
-        failure = {"message": "sub is \x1b]0;owned\x07", "remedy": "type \r\n\u202ethis"}
-        self.reply({"identities": [{"name": "one\x1b[2J", "failure": failure}]})
+        failure = {"message": "sub is \x1b]0;owned\x07", "remedy": "type \r\n\u202ethis", "result": "rejected"}
+        self.reply({"identities": [{"name": "one\x1b[2J", "failure": failure}, *OTHERS]})
 
     def reply(self, body: dict[str, Any]) -> None:
         text = json.dumps(body).encode()
@@ -85,7 +90,11 @@ def test_what_a_renewal_failed_of_is_said_and_steers_no_terminal(tmp_path: Path,
             server.shutdown()
             thread.join()
     assert code == 3
-    assert capsys.readouterr().out == "one[2J: failed: sub is ]0;owned (type this)\n"
+    assert capsys.readouterr().out.splitlines() == [
+        "one[2J: failed: sub is ]0;owned (type this)",
+        "two: failed: AWS answered 500 (the agent tries again by itself; if it stays: wi-agent doctor two)",
+        "three: failed: AWS said no",
+    ]
 
 
 def test_an_agent_that_hangs_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

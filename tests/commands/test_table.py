@@ -55,6 +55,15 @@ def test_each_identity_is_a_row_and_what_is_wrong_stands_below_with_what_to_do()
     ]
 
 
+@pytest.mark.parametrize(
+    ("result", "last"),
+    [("unavailable", "  → the agent tries again by itself; if it stays: wi-agent doctor one"), ("rejected", "  AWS answered 500")],
+)
+def test_where_there_is_nothing_to_change_that_is_said(result: str, last: str) -> None:
+    failure = {"result": result, "message": "one: AWS answered 500", "remedy": "", "at": "2026-01-01T00:00:00.5Z", "count": 1}
+    assert render({"now": NOW, "identities": [identity("one", failure=failure)]}).splitlines()[-1] == last
+
+
 def test_what_was_asked_for_at_run_time_and_refused_is_said_though_the_identity_is_fresh() -> None:
     failure = {"result": "rejected", "message": "one: no such thing", "remedy": "do this", "at": "2026-01-01T00:00:00.5Z", "count": 2}
     variants = {"api://nope": failure, "x" * 200: failure | {"remedy": ""}}
