@@ -39,7 +39,7 @@ def agent(case: Case) -> list[Finding]:
     if found["state"] == "fresh" and not failure:
         return [ok("agent", text), *_variants(case, found), *_refused(view)]
     why = f", last failure {failure['result']} ({failure['count']} in a row): {case.own(failure['message'])}" if failure else ""
-    remedy = str(failure["remedy"]) if failure else "see the links below"
+    remedy = str(failure["remedy"] if failure else "") or "see the links below"
     verdict = warning if found["state"] == "fresh" else broken
     return [verdict("agent", f"{text}{why}", remedy), *_variants(case, found), *_refused(view)]
 

@@ -13,7 +13,7 @@ from agent.clock import WallClock
 from agent.doctor.case import View
 from agent.doctor.origin import _refused
 from agent.doctor.walk import _look
-from agent.errors import Rejected
+from agent.errors import Rejected, Unavailable
 from agent.model import Key
 from tests.doctor.scene import CONFIG, NAME, TOKEN, Scene, tree
 
@@ -230,6 +230,13 @@ async def test_a_place_that_may_not_be_looked_at_is_no_bug_of_the_doctors(stage:
     _, text = await stage.doctor()
     assert "File name too long" in text
     assert "report this as a bug" not in text
+
+
+async def test_a_failure_that_nobody_can_do_anything_about_leads_to_the_links_below(stage: Scene):
+    async with stage.agent() as parts:
+        parts.store.attempted(Key(NAME), Unavailable(f"{NAME}: the cloud answered 500"), WallClock().now())
+        _, text = await stage.doctor()
+    assert "last failure unavailable (1 in a row): the cloud answered 500\n           → see the links below\n" in text
 
 
 async def test_what_was_asked_for_at_run_time_and_refused_is_said(stage: Scene):
