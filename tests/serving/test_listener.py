@@ -250,6 +250,23 @@ async def test_no_connection_makes_the_agent_remember_more_than_it_needs_to_hear
         assert await get(bound[0]) == "hello"
 
 
+@pytest.mark.parametrize(
+    "said", [b"", b"GET / HTT", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nX: a"]
+)
+async def test_who_asks_for_nothing_more_is_hung_up_on_even_if_a_byte_comes_now_and_then(monkeypatch, said):
+    monkeypatch.setattr(connections, "KEEPALIVE", 0.2)
+    async with listening(hello, [Address("127.0.0.1", 0)], "metadata") as bound:
+        reader, writer = await asyncio.open_connection("127.0.0.1", bound[0].port)
+        writer.write(said)
+        heard = asyncio.ensure_future(reader.read())
+        async with asyncio.timeout(5):
+            while not heard.done():
+                writer.write(b"a" if said.endswith(b"a") else b"")
+                await asyncio.wait({heard}, timeout=0.05)
+        await hang_up((reader, writer))
+    assert heard.exception() or heard.result().endswith(b"hello" if b"Host" in said else b"")
+
+
 async def test_one_connection_may_ask_for_ever_little_by_little():
     async with listening(hello, [Address("127.0.0.1", 0)], "admin") as bound:
         reader, writer = await asyncio.open_connection("127.0.0.1", bound[0].port)
