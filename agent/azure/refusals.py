@@ -91,7 +91,7 @@ def _remedies(question: Question) -> Mapping[str, str]:
     clocks = "compare the clock of this machine, and of the token's issuer, with the right time"
     keys = f"{question.issuer.rstrip('/')}/.well-known/openid-configuration has to lead to the key that signed the token"
     scope = (
-        f"correct provider.scopes or provider.resources: {question.scope} has to be a resource that the tenant knows,"
+        f"correct provider.resources or provider.scopes: {question.scope} has to be a resource that the tenant knows,"
         " with /.default behind it in a scope"
     )
     client = f"correct provider.clientId: {question.client} is no application or managed identity of tenant {question.tenant}"
