@@ -18,6 +18,9 @@ KEEPALIVE = 75.0
 CONNECTIONS = 512
 """Open connections of one listener, at most; each may cost twice what it sends, and a sidecar has little memory. Beyond them the
 one that has been idle longest gives way: who holds connections and says nothing keeps no probe and no SDK out."""
+LINGER = 1.0
+"""Seconds in which the rest of a body may come that nobody wants, so that the answer before it is not lost. aiohttp's are 10, in which
+a connection that gave way is remembered, too: thousands a second would be a hundred megabytes."""
 SHARE = 8
 """A listener takes no more than this part of the files that the process may have open: the sinks need theirs."""
 LARGEST_REQUEST = 32768
@@ -29,6 +32,11 @@ complaints = logging.getLogger("agent.serving")
 complaints.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
 
 
+def most() -> int:
+    """Connections that a listener of this process may have open."""
+    return max(1, min(CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARE))
+
+
 class Connections(web.Server):
     """Those of one listener, as the server that makes them."""
 
@@ -37,17 +45,22 @@ class Connections(web.Server):
         super().__init__(self._begin)
         self._answer = answer
         self._largest = largest
-        self._share = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARE)
+        self._most = most()
         self._open: dict[_Connection, None] = {}
         """From the moment of acceptance: aiohttp counts them later, and a thousand may come at a time."""
-        self._requests = 0
+        self._ticks = 0
 
     def __call__(self) -> asyncio.BaseProtocol:  # type: ignore[override]  # asyncio asks for no more
-        if len(self._open) >= min(CONNECTIONS, self._share) and not self._make_room():
+        if len(self._open) >= self._most and not self._make_room():
             return _TurnedAway()
         connection = _Connection(self, self._largest)
         self._open[connection] = None
         return connection
+
+    def tick(self) -> int:
+        """The next number: one for each connection and each request, so that who has just come has not been idle longest."""
+        self._ticks += 1
+        return self._ticks
 
     def forget(self, connection: "_Connection") -> None:
         """It is closed."""
@@ -63,10 +76,9 @@ class Connections(web.Server):
 
     def _begin(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         """For each request, so: no coroutine around the answer's own, which would cost more than all of this."""
-        self._requests += 1
         connection = request.protocol
         assert isinstance(connection, _Connection)  # noqa: S101  # no other is made above
-        connection.heard, connection.used = 0, self._requests
+        connection.heard, connection.used = 0, self.tick()
         return self._answer(request)
 
 
@@ -81,13 +93,21 @@ class _Connection(web.RequestHandler):
 
     def __init__(self, server: Connections, largest: int) -> None:
         loop = asyncio.get_running_loop()
-        super().__init__(server, loop=loop, access_log=None, logger=complaints, keepalive_timeout=KEEPALIVE)  # type: ignore[arg-type]  # None is none
+        super().__init__(
+            server,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]  # None is none
+            logger=complaints,
+            keepalive_timeout=KEEPALIVE,
+            lingering_time=LINGER,
+            auto_decompress=False,  # a thousandfold of what was sent, of a body that nobody wants
+        )
         self._server = server
         self._largest = largest
         self.heard = 0
         """Bytes since the last request began."""
-        self.used = 0
-        """Number of its latest request, of all that the server was sent; 0 before the first."""
+        self.used = server.tick()
+        """When it was accepted or its latest request began, in the server's own count of such events."""
 
     @property
     def idle(self) -> bool:

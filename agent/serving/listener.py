@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import os
-import resource
 import socket
 import stat
 import sys
@@ -15,7 +14,7 @@ import structlog
 from aiohttp import web
 
 from agent.errors import ConfigError
-from agent.serving.connections import CONNECTIONS, LARGEST_REQUEST, SHARE, Answer, Connections
+from agent.serving.connections import LARGEST_REQUEST, Answer, Connections, most
 from agent.settings import Address
 
 log = structlog.get_logger()
@@ -87,7 +86,7 @@ def _reason(error: OSError, address: Address, purpose: str) -> tuple[str, str]:
 
 
 def _batch() -> int:
-    return max(1, min(CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARE) // BATCHES)
+    return max(1, most() // BATCHES)
 
 
 async def _start(site: web.BaseSite) -> None:

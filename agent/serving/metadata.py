@@ -13,6 +13,7 @@ from agent.errors import RefreshError, Rejected
 from agent.model import Grant, Key
 from agent.record import Profile, Record, serving_span
 from agent.schedule import granted_margin, stale_after
+from agent.serving.connections import most
 from agent.serving.dialect import Answer, Dialect, Want
 from agent.serving.dialects import every
 from agent.serving.guard import Guard
@@ -23,8 +24,9 @@ from agent.settings import Address
 from agent.store import Store
 from agent.tally import Tally
 
-WAITERS = 1024
-"""Requests that may wait for a first credential at a time; the next is told to come back."""
+WAITERS = 448
+"""Requests that may wait for a first credential at a time, and never more than seven eighths of the connections; the next is told to
+come back. Who waits gives way to nobody, so an eighth is left to those who need not."""
 PORTIONS = 256
 """Renderings of one identity that are kept at a time: dialects, times what they let clients choose."""
 NOBODY = "none"
@@ -49,6 +51,7 @@ class MetadataEndpoint:
         self._portions: dict[str, dict[Shape, Portion]] = {}
         """By identity."""
         self._waiting = 0
+        self._may_wait = min(WAITERS, most() * 7 // 8)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request to the main listener: refused, or answered by its dialect."""
@@ -104,7 +107,7 @@ class MetadataEndpoint:
         """The grant that arrives within the clients' patience, or what they are told instead."""
         if refusal := self._refused(dialect, key, now):
             return refusal
-        if self._waiting >= WAITERS:
+        if self._waiting >= self._may_wait:
             return dialect.refuse(503, f"{key.identity}: too many wait already")
         self._waiting += 1
         try:
