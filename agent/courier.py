@@ -134,8 +134,7 @@ class Courier:
     def _say(self, landing: Landing | None, error: RefreshError | None, wrote: bool, grant: Grant) -> None:  # noqa: FBT001
         before = landing.failure if landing else None
         if error is None:
-            ends = [one for one in (grant.token and grant.token.expires_at, grant.credential.expires_at) if one]
-            until = min(ends).isoformat(timespec="seconds") if ends else ""
+            until = f"{grant.until:%Y-%m-%dT%H:%M:%SZ}" if grant.until else ""
             if before:
                 self._log.info("delivery.recovered", failures=before.count, generation=grant.generation, until=until)
             elif wrote:

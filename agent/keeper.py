@@ -196,6 +196,8 @@ class Keeper:
         if own and own is not record and own.grant and own.grant.digest == grant.digest and own.grant.token != token:
             self._store.granted(replace(own.grant, token=token))
             own.wake.set()  # its keeper has a new due time to wait for
+        if not self._profile.sinks and not record.key.variant and grant.until:  # no courier says it
+            self._log.info("grant.renewed", generation=grant.generation, until=f"{grant.until:%Y-%m-%dT%H:%M:%SZ}")
         note = note_on(grant, self._profile.token_policy, self._profile.credential_policy)
         if note and not record.note:
             self._log.warning("grant.short", variant=record.key.variant, note=note)

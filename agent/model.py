@@ -114,6 +114,12 @@ class Grant:
     generation: int = 0
     """Counts up in the store; 0 before it got there."""
 
+    @property
+    def until(self) -> datetime | None:
+        """When the first of its two things stops working, UTC; None where neither says."""
+        ends = (self.token.expires_at if self.token else None, self.credential.expires_at)
+        return min((end for end in ends if end), default=None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:

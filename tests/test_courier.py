@@ -285,7 +285,7 @@ async def test_each_delivery_is_said_with_the_moment_until_which_it_works():
             scene.grant("t2")
             await settle()
     assert [(entry["event"], entry["generation"], entry["until"]) for entry in logs] == [
-        ("grant.delivered", 1, "2026-01-01T00:15:00+00:00"),
-        ("grant.delivered", 2, "2026-01-01T01:00:00+00:00"),
+        ("grant.delivered", 1, "2026-01-01T00:15:00Z"),
+        ("grant.delivered", 2, "2026-01-01T01:00:00Z"),
     ]
     assert all((entry["identity"], entry["sink"]) == ("demo", "files:/a") for entry in logs)

@@ -177,3 +177,14 @@ async def test_a_watch_that_breaks_is_begun_again_and_the_clock_still_counts(fau
             await settle()
             assert len(rig.fetches) == 3
     assert CANARY not in str(logs)
+
+
+@pytest.mark.parametrize("sinks", [(), ("files:/a",)])
+async def test_who_has_no_sink_to_say_it_is_told_of_each_renewal_and_until_when_it_is_good(sinks):
+    rig = Rig(credential=HOUR / 2, jitter=0.0)
+    profile = Profile(**(vars_of(rig.profile) | {"sinks": sinks}))
+    with capture_logs() as logs:
+        async with rig.running(rig.keeper(profile).keep(), rig.keeper(profile).keep("scope")):
+            await rig.clock.advance(0.45 * HOUR)
+    said = [(entry["event"], entry["identity"], entry["until"]) for entry in logs if entry["event"] == "grant.renewed"]
+    assert said == ([] if sinks else [("grant.renewed", "demo", "2026-01-01T00:30:00Z"), ("grant.renewed", "demo", "2026-01-01T00:54:00Z")])
