@@ -50,11 +50,14 @@ def once(options: argparse.Namespace) -> int:
 
 
 def _expect_signals() -> None:
-    """Until the daemon has its own handlers: what asks it to reload or renew must not kill it while it starts."""
+    """Until the daemon has its own handlers: what asks it to reload or renew must not kill it while it starts.
+
+    What ends it ends it there and then: nothing is open yet, and an exception in the midst of anything would be told as an accident.
+    """
     for number in (signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: sys.exit(OK))
+        signal.signal(number, lambda _number, _frame: os._exit(OK))
 
 
 def _guarded(options: argparse.Namespace, work: Callable[[Config], int]) -> int:

@@ -4,6 +4,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -39,6 +40,7 @@ def test_every_key_of_the_configuration_has_a_meaning_and_no_meaning_is_left_ove
     assert script("configuration_reference").undescribed() == [], "see scripts/configuration_meanings.yaml"
 
 
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="argparse sets its columns otherwise in other versions of Python")
 def test_the_readme_shows_the_help_as_it_is():
     assert (ROOT / "README.md").read_text() == script("command_line").rendered(), "run `make docs`"
 
