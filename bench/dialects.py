@@ -24,7 +24,7 @@ ROTATING = 100
 SHORT = 30.0
 """Seconds that their sessions live."""
 CONNECTIONS = 32
-ROUNDS = 5
+ROUNDS = 9
 IDLE = 1000
 RESOURCE = "https://vault.azure.net"
 
