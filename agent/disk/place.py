@@ -51,7 +51,7 @@ class Place:
             return False
         try:
             self.parent_setgid = bool(os.fstat(parent).st_mode & stat.S_ISGID)
-            fd = self._enter(parent, name, create=create)
+            fd = self._enter(parent, name, create=create, tolerated=tolerated)
         finally:
             os.close(parent)
         if fd == -1:
@@ -123,13 +123,16 @@ class Place:
                 if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS}:
                     raise
 
-    def _enter(self, parent: int, name: str, *, create: bool) -> int:
+    def _enter(self, parent: int, name: str, *, create: bool, tolerated: int) -> int:
         for _ in range(3):
             try:
                 return os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
             except FileNotFoundError:
                 if not create:
                     return -1
+            except PermissionError:
+                self._vet(os.stat(name, dir_fd=parent, follow_symlinks=False), tolerated)  # whose it is says more
+                raise
             except OSError as error:
                 if error.errno not in {errno.ELOOP, errno.ENOTDIR}:
                     raise

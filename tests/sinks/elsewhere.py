@@ -127,6 +127,12 @@ async def not_permitted(bench: Bench) -> None:
     with acting_as(AGENT, AGENT):  # its own directory is mended at once
         await sink.write(make_grant(2))
     assert stat.S_IMODE(directory.stat().st_mode) == 0o750
+    other = ROOT / "other"
+    other.mkdir(0o700)
+    os.chown(other, 1000, 1000)
+    with acting_as(AGENT, AGENT), pytest.raises(Rejected, match="belongs to uid 1000") as caught:
+        await bench.sink(other).write(make_grant())  # not "make the parent writable": it is
+    assert "chown" in caught.value.remedy
 
 
 async def passable(bench: Bench) -> None:
