@@ -71,6 +71,8 @@ class Connections(web.Server):
         if idle is None:
             return False
         self.forget(idle)
+        if idle.transport:
+            idle.transport.abort()  # a mere close waits for whoever does not read, with its file open and its buffer full
         idle.force_close()
         return True
 
@@ -111,7 +113,7 @@ class _Connection(web.RequestHandler):
 
     @property
     def idle(self) -> bool:
-        """Whether it is there and no request is being answered."""
+        """Whether it is there and no answer is being made; one that is sent to who does not read it is made."""
         return self.transport is not None and self._current_request is None
 
     def data_received(self, data: bytes) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import logging
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -107,3 +108,24 @@ async def test_who_waits_for_a_first_credential_leaves_room_for_those_who_need_n
             for _ in range(3):
                 assert (await one.ask()).status == 200
             assert one.server._waiting == 35
+
+
+async def test_who_asks_and_does_not_read_gives_way_and_its_file_is_free_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answers fill every buffer there is, and a connection that is merely closed stays until they are read."""
+    monkeypatch.setattr(connections, "CONNECTIONS", 8)
+    asked = 0
+
+    async def plenty(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        return web.Response(body=bytes(20_000_000 if request.path == "/plenty" else 1))
+
+    async with listening(plenty, [HERE], "metadata") as bound:
+        with crowd(bound[0].port, 8, b"GET /plenty HTTP/1.1\r\nHost: x\r\n\r\n"):
+            while asked < 8:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.05)
+            before = len(os.listdir("/proc/self/fd"))
+            with crowd(bound[0].port, 8, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") as asking:
+                assert [await answered(one) for one in asking] == [200] * 8
+                assert len(os.listdir("/proc/self/fd")) == before + 8  # theirs: as many here as there
