@@ -8,6 +8,7 @@ Secret publishes, turns over and drops.
 import asyncio
 import os
 import stat
+import threading
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ import structlog
 from agent.clock import Clock
 from agent.errors import ConfigError, NotReady, Rejected
 from agent.issuer import rotation
-from agent.issuer.keyring import GLANCES, Keyring
+from agent.issuer.keyring import GLANCES, Held, Keyring
 from agent.issuer.keystore import KeyStore
 from agent.issuer.rotation import CACHE
 from agent.offload import in_thread
@@ -30,6 +31,8 @@ LOOK_EVERY = 10.0
 PATIENCE = 10.0
 """Seconds that the disk may take for one."""
 REMEDY = "fill it, or the Secret behind it, from a whole state directory, index.json and all keys that it names"
+SILENCE, DISK = "the disk does not answer", "look at the volume"
+"""What is said while it does not, and what to do."""
 
 Look = tuple[int, int, int, int]
 
@@ -46,6 +49,8 @@ class GivenKeyring(Keyring):
         self._store = KeyStore(state, vet=vet, remedy=REMEDY)
         self._seen: Look | None = None
         """How the index looked that the keys at hand are from."""
+        self._reading = threading.Lock()
+        """Held by the thread that reads: one that a disk holds up is waited for, not joined by others in the same descriptor."""
 
     async def open(self, *, shared: bool = False) -> None:  # noqa: ARG002  # it is shared in any case
         """Reads the keys; where none lie there yet, they are waited for. Raises ConfigError where they are not whole."""
@@ -62,9 +67,8 @@ class GivenKeyring(Keyring):
                     await self._take_over()
                 said = ""
             except (ConfigError, TimeoutError) as error:
-                reason = error.message if isinstance(error, ConfigError) else "the disk does not answer"
+                reason, remedy = (error.message, error.remedy) if isinstance(error, ConfigError) else (SILENCE, DISK)
                 if reason != said:
-                    remedy = error.remedy if isinstance(error, ConfigError) else "look at the volume"
                     log.warning("key.not_taken_over", reason=reason, remedy=remedy, keys=len(self._held))
                 said = reason
             self._tell_signer()
@@ -82,24 +86,36 @@ class GivenKeyring(Keyring):
 
     async def _take_over(self) -> None:
         """Reads the keys if others lie there than those at hand. Raises ConfigError where they cannot be used."""
-        for attempt in range(GLANCES):
-            seen = await in_thread("issuer keys", self._look)
-            if seen == self._seen and self._held:
-                return
-            try:
-                await self.glance()
-                break
-            except ConfigError:  # whoever fills it may have been at it just now
-                if attempt == GLANCES - 1:
-                    raise
-        self._seen = seen
-        if self._held:
+        found = await in_thread("issuer keys", self._read)
+        if found is None:
+            return
+        self._seen, held = found
+        self._take(held)
+        if held:
             log.info("key.taken_over", kids=[term.kid for term in self._terms])
 
-    def _take(self, held: tuple[Any, ...]) -> None:
+    def _read(self) -> tuple[Look | None, tuple[Held, ...]] | None:
+        """How the index looks, and the keys; None where it looks as it did. For a thread, and never for two at a time."""
+        if not self._reading.acquire(blocking=False):
+            raise ConfigError(SILENCE, remedy=DISK)
+        failures = 0
+        try:
+            while (seen := self._look()) != self._seen or not self._held:
+                try:
+                    return seen, self._whole()
+                except ConfigError:  # whoever fills it may have been at it just now
+                    failures += 1
+                    if failures == GLANCES:
+                        raise
+            return None
+        finally:
+            self._reading.release()
+
+    def _whole(self) -> tuple[Held, ...]:
+        held = tuple(self._store.glance())
         if self._held and not held:
             raise ConfigError(f"issuer.state: {self._state} holds no key any more", remedy=REMEDY)
-        super()._take(held)
+        return held
 
     def _look(self) -> Look | None:
         try:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from structlog.testing import capture_logs
 
 from agent.config import IssuerBlock
 from agent.errors import ConfigError, NotReady, Rejected
+from agent.issuer import given as given_keys
 from agent.issuer.given import LOOK_EVERY, GivenKeyring
 from agent.issuer.keyring import Keyring
 from agent.serving import discovery
@@ -202,6 +204,35 @@ async def test_what_cannot_be_used_is_said_once_and_the_keys_at_hand_sign_on(sec
         secret.mount()
         await look(clock)
         assert len(kids(ring)) == 2
+
+
+async def test_a_disk_that_hangs_holds_one_thread_and_is_read_on_when_it_answers(
+    secret: Secret, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(given_keys, "PATIENCE", 0.05)
+    volume = secret.mount()
+    ring = given(volume, clock)
+    answers, usual, inside = threading.Event(), ring._store.glance, []
+
+    def hang() -> Any:
+        inside.append(1)
+        answers.wait(5)
+        return usual()
+
+    async with running(ring):
+        clock.jump(29 * DAY)
+        await secret.maker.rotate()
+        secret.mount()
+        monkeypatch.setattr(ring._store, "glance", hang)
+        with capture_logs() as logs:
+            for _ in range(3):
+                await look(clock)
+        assert [(entry["event"], entry["reason"]) for entry in logs] == [("key.not_taken_over", "the disk does not answer")]
+        assert len(inside) == 1
+        assert len(kids(ring)) == 1, "those at hand"
+        answers.set()
+        while len(kids(ring)) < 2:
+            await look(clock)
 
 
 async def test_a_secret_that_is_not_there_yet_is_waited_for(secret: Secret, clock: FakeClock, tmp_path: Path) -> None:
