@@ -130,7 +130,7 @@ def vet(found: os.stat_result, name: str) -> None:
 
     That others can read it is no reason: the kubelet's own default is 0644, in a volume that only the agent mounts.
     """
-    if found.st_uid not in {0, os.geteuid()} or found.st_mode & stat.S_IWOTH:
+    if found.st_uid not in {0, os.geteuid()} or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigError(
             f"issuer.state: {name} can be changed by others: it belongs to uid {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}",
             remedy="let root or the agent own the directory and what is in it, writable for nobody else",

@@ -257,6 +257,7 @@ async def test_a_secret_that_is_not_there_yet_is_waited_for(secret: Secret, cloc
         ("key", "cannot be read: No such file", "fill it"),
         ("writable", "can be changed by others", "writable for nobody else"),
         ("writable key", "can be changed by others", "writable for nobody else"),
+        ("group's key", "can be changed by others", "writable for nobody else"),
         ("owner", "can be changed by others: it belongs to uid 4242", "writable for nobody else"),
     ],
 )
@@ -270,6 +271,8 @@ async def test_at_the_start_what_cannot_be_used_is_refused(secret: Secret, clock
             (volume / "..data").resolve().chmod(0o777)
         case "writable key":
             pem.chmod(0o646)
+        case "group's key":
+            pem.chmod(0o664)
         case "owner":
             if os.geteuid() != 0:
                 pytest.skip("only root can give files away")
