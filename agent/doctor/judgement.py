@@ -9,11 +9,12 @@ from agent.doctor.case import Case, broken, ok, skipped
 from agent.doctor.report import Finding
 
 LINK = "endpoint"
+NOTHING = "nothing to hand out yet"
 OURS = {
     401: ("does not hold this identity's authorization",),
     403: ("forwarded requests are refused", "this is not the host that was asked for", "only this machine may ask"),
     404: ("no such identity is served here", "nothing is served here"),
-    503: ("nothing to hand out yet", "too many wait already"),
+    503: (NOTHING, "too many wait already", "its settings have just changed"),
 }
 """What the agent says with which status. What says something else is another program, and not repeated: it may hold what was asked."""
 
@@ -42,11 +43,13 @@ def judged(case: Case, dialect: str, reply: Reply, resource: str, *, refused: bo
             return broken(LINK, f"{url} answers 403: {reason}", remedy)
         case 404:
             return broken(LINK, f"{url} answers 404: {reason}", _otherwise(case))
+        case _ if NOTHING not in reason:
+            return broken(LINK, f"{url} answers 503: {case.own(reason)}", "ask again in a moment")
         case _ if refused:
             return skipped(LINK, "the token and the exchange")
         case _:
             remedy = f"see the agent's line above; wi-agent renew {case.name} tries again at once"
-            text = "nothing to hand out yet" if case.view.status else case.own(reason)  # the agent's line has the reason
+            text = NOTHING if case.view.status else case.own(reason)  # the agent's line has the reason
             return broken(LINK, f"{url} answers 503: {text}", remedy)
 
 

@@ -90,6 +90,13 @@ def test_what_is_not_there_yet_is_put_down_to_the_links_above_where_those_are_br
     assert found.text == f"{URL} answers 503: nothing to hand out yet: its first credential is on the way"
 
 
+@pytest.mark.parametrize("reason", ["too many wait already", "its settings have just changed"])
+def test_what_the_agent_has_no_time_for_is_said_as_that_and_not_as_a_missing_credential(reason: str) -> None:
+    found = judge("uri", 503, {"Message": f"one: {reason}"})
+    assert found.text == f"{URL} answers 503: {reason}"
+    assert found.remedy == "ask again in a moment"
+
+
 async def test_an_answer_that_comes_in_parts_is_read_to_its_end() -> None:
     async def give(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse()
