@@ -6,6 +6,7 @@ from aiohttp import web
 
 from agent.clock import Clock
 from agent.metrics import Collector, expose
+from agent.serving.connections import most
 from agent.store import Store
 
 
@@ -18,6 +19,8 @@ class AdminEndpoint:
         self._collector = collector
         self._turn = asyncio.Lock()
         """A scrape takes milliseconds in which nobody else is answered: SDKs and probes come between two, however many there are."""
+        self._scrapes = 0
+        """Under way or waiting: those that wait give way to nobody, so half of the connections is left to probes."""
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request."""
@@ -25,10 +28,7 @@ class AdminEndpoint:
             return web.Response(status=405, text="method not allowed\n", headers={"Allow": "GET, HEAD"})
         path = request.path
         if path == "/metrics":
-            async with self._turn:
-                await asyncio.sleep(0)
-                body, content_type = expose(self._collector, request.headers.get("Accept", ""))
-            return web.Response(body=body, headers={"Content-Type": content_type})
+            return await self._scrape(request.headers.get("Accept", ""))
         if path == "/healthz":
             return web.Response(text="ok\n")
         if path == "/readyz":
@@ -36,6 +36,18 @@ class AdminEndpoint:
         if path.startswith("/readyz/"):
             return self._ready(path.removeprefix("/readyz/"))
         return web.Response(status=404, text="not found: try /metrics, /healthz, /readyz or /readyz/NAME\n")
+
+    async def _scrape(self, accept: str) -> web.Response:
+        if self._scrapes >= max(1, most() // 2):
+            return web.Response(status=503, text="too many scrapes wait already\n", headers={"Retry-After": "1"})
+        self._scrapes += 1
+        try:
+            async with self._turn:
+                await asyncio.sleep(0)
+                body, content_type = expose(self._collector, accept)
+        finally:
+            self._scrapes -= 1
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     def _ready(self, name: str | None) -> web.Response:
         now = self._clock.now()

@@ -6,9 +6,10 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from agent.clock import WallClock
-from agent.serving import admin
+from agent.serving import admin, connections
 from agent.serving.admin import AdminEndpoint
 from agent.serving.listener import listening
 from agent.settings import Address
@@ -42,3 +43,31 @@ async def test_a_probe_need_not_wait_for_all_the_scrapes_that_came_before_it(mon
         assert (await ask("/healthz")).endswith(b"ok\n")
         assert done < SCRAPES // 2, "it came between them"
         assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in await asyncio.gather(*scrapes))
+
+
+async def test_scrapes_that_wait_for_their_turn_leave_connections_to_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CONNECTIONS", 16)
+    monkeypatch.setattr(admin, "expose", lambda _collector, _accept: (b"", "text/plain"))
+    endpoint = AdminEndpoint(Store(), WallClock(), None)  # type: ignore[arg-type]  # not asked
+    asked = 0
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        return await endpoint.answer(request)
+
+    async with listening(answer, [Address("127.0.0.1", 0)], "admin") as bound:
+
+        async def ask(path: str) -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", bound[0].port)
+            with closing(writer):
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+                return await reader.read()
+
+        async with endpoint._turn:
+            scrapes = [asyncio.ensure_future(ask("/metrics")) for _ in range(16)]
+            while asked < 16:
+                await asyncio.sleep(0)
+            assert (await ask("/healthz")).endswith(b"ok\n")
+        told = [answer.partition(b"\r\n")[0] for answer in await asyncio.gather(*scrapes)]
+        assert sorted(told) == [b"HTTP/1.1 200 OK"] * 8 + [b"HTTP/1.1 503 Service Unavailable"] * 8
