@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Answering = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 KEEPALIVE = 75.0
 """Seconds that an idle connection stays open."""
 CONNECTIONS = 512
@@ -40,7 +40,7 @@ def most() -> int:
 class Connections(web.Server):
     """Those of one listener, as the server that makes them."""
 
-    def __init__(self, answer: Answer, largest: int) -> None:
+    def __init__(self, answer: Answering, largest: int) -> None:
         """`largest`: bytes of a request."""
         super().__init__(self._begin)
         self._answer = answer
@@ -113,7 +113,7 @@ class _Connection(web.RequestHandler):
 
     @property
     def idle(self) -> bool:
-        """Whether it is there and no answer is being made; one that is sent to who does not read it is made."""
+        """Whether it is there and no answer is being made. One that is made and not read yet does not count."""
         return self.transport is not None and self._current_request is None
 
     def data_received(self, data: bytes) -> None:

@@ -89,7 +89,6 @@ class Dialect(Protocol):
     """Whether it has well-known paths, which name no identity."""
     patience: float
     """Seconds its clients wait at least: before the first credential a request is held for so long, then told to come back."""
-
     foreign: tuple[str, ...]
     """Headers that say that another service is meant whose well-known paths are the same."""
 

@@ -14,7 +14,7 @@ import structlog
 from aiohttp import web
 
 from agent.errors import ConfigError
-from agent.serving.connections import LARGEST_REQUEST, Answer, Connections, most
+from agent.serving.connections import LARGEST_REQUEST, Answering, Connections, most
 from agent.settings import Address
 
 log = structlog.get_logger()
@@ -30,7 +30,7 @@ SHUTDOWN = 0.3
 
 @asynccontextmanager
 async def listening(
-    answer: Answer, addresses: Sequence[Address], purpose: str, *, socket_mode: int = 0o600
+    answer: Answering, addresses: Sequence[Address], purpose: str, *, socket_mode: int = 0o600
 ) -> AsyncIterator[list[Address]]:
     """Listens until left; yields the addresses really bound (port 0 becomes a port).
 

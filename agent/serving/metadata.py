@@ -24,9 +24,6 @@ from agent.settings import Address
 from agent.store import Store
 from agent.tally import Tally
 
-WAITERS = 448
-"""Requests that may wait for a first credential at a time, and never more than seven eighths of the connections; the next is told to
-come back. Who waits gives way to nobody, so an eighth is left to those who need not."""
 PORTIONS = 256
 """Renderings of one identity that are kept at a time: dialects, times what they let clients choose."""
 NOBODY = "none"
@@ -51,7 +48,9 @@ class MetadataEndpoint:
         self._portions: dict[str, dict[Shape, Portion]] = {}
         """By identity."""
         self._waiting = 0
-        self._may_wait = min(WAITERS, most() * 7 // 8)
+        self._may_wait = max(1, most() * 7 // 8)
+        """For a first credential, at a time; the next is told to come back. Who waits gives way to nobody, so an eighth of the connections
+        is left to those who need not."""
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request to the main listener: refused, or answered by its dialect."""

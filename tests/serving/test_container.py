@@ -9,7 +9,6 @@ import pytest
 
 from agent.errors import Rejected, Unavailable
 from agent.model import Key
-from agent.serving import metadata
 from agent.serving.container import Container
 from tests.fakes import FakeClock
 from tests.serving.endpoint import CANARIES, NAME, Endpoint, endpoint
@@ -115,11 +114,11 @@ async def test_where_there_is_nothing_the_client_is_told_why_and_when_to_come_ba
 
 
 async def test_beyond_the_cap_a_request_does_not_wait(one: Endpoint) -> None:
-    one.server._waiting = metadata.WAITERS
+    one.server._waiting = one.server._may_wait
     found = await one.ask()
     assert (found.status, found.headers["retry-after"]) == (503, "1")
     assert "too many wait" in found.json["message"]
-    assert one.server._waiting == metadata.WAITERS
+    assert one.server._waiting == one.server._may_wait
     one.grant()
     assert (await one.ask()).status == 200, "who need not wait is not held up"
 
