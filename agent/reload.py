@@ -28,6 +28,8 @@ class Reloader:
         self._path = path
         self._environ = environ
         self.running = config
+        self._opened = config
+        """What the process was started with: its listeners stay open, whatever is taken away and put back."""
         self._fleet = fleet
         self._clock = clock
         self._seen = _stamp(path)
@@ -52,7 +54,7 @@ class Reloader:
         """Reads the file and applies it; False where it is refused."""
         try:
             config = load(self._path, self._environ)
-            refuse_restart(self.running, config)
+            refuse_restart(self._opened, config)
         except ConfigError as error:
             self.successful = False
             self.refused = tuple(str(error).splitlines())
@@ -65,17 +67,17 @@ class Reloader:
         return True
 
 
-def refuse_restart(running: Config, wanted: Config) -> None:
-    """Raises ConfigError where the change is one that only a restart can make."""
+def refuse_restart(opened: Config, wanted: Config) -> None:
+    """Raises ConfigError where only a restart leads from what the process was `opened` with to what is wanted."""
     changes = [
         name
         for name, one, other in (
-            ("issuer", running.issuer, wanted.issuer),
-            ("admin.listen", running.admin.listen, wanted.admin.listen),
-            ("metadata.listen", running.metadata.listen, wanted.metadata.listen),
-            ("control.socket", running.control.socket, wanted.control.socket),
-            ("serve.port", own_ports(running), own_ports(running) | own_ports(wanted)),  # one that goes stays open, and answers 404
-            ("metadata, closed until now,", not _serves(running) and _serves(wanted), False),
+            ("issuer", opened.issuer, wanted.issuer),
+            ("admin.listen", opened.admin.listen, wanted.admin.listen),
+            ("metadata.listen", opened.metadata.listen, wanted.metadata.listen),
+            ("control.socket", opened.control.socket, wanted.control.socket),
+            ("serve.port", own_ports(opened), own_ports(opened) | own_ports(wanted)),  # one that goes stays open, and answers 404
+            ("metadata, closed until now,", not _serves(opened) and _serves(wanted), False),
         )
         if one != other
     ]

@@ -94,7 +94,7 @@ def _struct(kind: inspect.StructType, structs: dict[str, Any], describe: Describ
         required.insert(0, kind.tag_field)
     structs[name] |= {
         "title": name,
-        "description": (kind.cls.__doc__ or "").strip().split("\n\n")[0],
+        **({"description": text.strip().split("\n\n")[0]} if (text := kind.cls.__doc__) else {}),  # none under `python -OO`
         "type": "object",
         "properties": properties,
         "additionalProperties": False,

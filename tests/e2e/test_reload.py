@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from tests.e2e.daemon import Daemon, configuration, identity, until
+from bench.subjects import free_port
+from tests.e2e.daemon import Daemon, configuration, fetch, identity, until
 
 SUCCESSFUL = "wi_agent_config_last_reload_successful"
 
@@ -103,6 +104,33 @@ def test_a_file_that_changes_is_read_again_also_where_a_configmap_is_swapped(dae
     until(lambda: not (daemon.folder / "identities/two").exists(), within=10)
     assert daemon.token("one")["jti"] == jti
     until(lambda: len(daemon.log("config.reloaded")) == 2)
+
+
+def test_what_was_taken_away_can_be_put_back_with_its_port_and_the_endpoint_with_it(daemon: Daemon) -> None:
+    """The refusal says that the change can be taken back. Its listeners have stayed open."""
+    served = identity("served", serve={"dialects": ["imds"], "port": free_port()})
+    served["provider"] = {
+        "type": "aws",
+        "roleArn": "arn:aws:iam::123456789012:role/x",
+        "region": "eu-west-1",
+        "endpoint": "http://127.0.0.1:9",
+    }
+    other, port = identity("other"), served["serve"]["port"]
+    config = configuration(other, served)
+    daemon.start(config, wait=False)
+    until(lambda: daemon.log("agent.started"))
+    token = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+    assert fetch(f"http://127.0.0.1:{port}/latest/api/token", "PUT", **token)[0] == 200
+    reload(daemon, config | {"identities": [other]})
+    assert fetch(f"http://127.0.0.1:{port}/latest/api/token", "PUT", **token)[0] == 404
+    moved = [other, served | {"serve": {"dialects": ["imds"], "port": free_port()}}]
+    for wanted in (moved, [other, served | {"name": "another"}]):
+        reload(daemon, config | {"identities": wanted})
+        assert daemon.log("config.refused")[-1]["errors"] == ["changes of serve.port need a restart"], "nobody listens there for it"
+    refused = len(daemon.log("config.refused"))
+    reload(daemon, config)
+    assert daemon.log("config.refused")[refused:] == []
+    assert fetch(f"http://127.0.0.1:{port}/latest/api/token", "PUT", **token)[0] == 200
 
 
 def test_how_long_it_lives_on_after_sigterm_is_what_was_read_last(daemon: Daemon) -> None:
