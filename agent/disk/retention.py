@@ -14,12 +14,12 @@ KEPT = 32
 class Retention:
     """Remembers when generations were replaced, and removes them in time."""
 
-    def __init__(self, clock: Clock, grace: float, said: FilteringBoundLogger) -> None:
-        """`said`: the log, which knows identity and sink."""
+    def __init__(self, clock: Clock, grace: float, log: FilteringBoundLogger) -> None:
+        """`log` knows identity and sink."""
         self.grace = grace
         """Seconds that a replaced generation lives on."""
         self._clock = clock
-        self._log = said
+        self._log = log
         self._replaced: dict[str, datetime] = {}
         self._stuck: set[str] = set()
 

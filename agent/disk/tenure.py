@@ -21,8 +21,8 @@ from agent.offload import memory_backed
 class Tenure:
     """Of one directory by one identity."""
 
-    def __init__(self, path: str, *, identity: str, manifest: str, random: Random, said: FilteringBoundLogger) -> None:
-        """`said`: the log, which knows identity and sink."""
+    def __init__(self, path: str, *, identity: str, manifest: str, random: Random, log: FilteringBoundLogger) -> None:
+        """`log` knows identity and sink."""
         self.place = Place(path)
         self.memory: bool | None = None
         """Whether it lies in memory; None until it was looked at."""
@@ -31,7 +31,7 @@ class Tenure:
         self._identity = identity
         self._manifest = manifest
         self._random = random
-        self._log = said
+        self._log = log
         self._distrusted = False
         """Whether the path led elsewhere when last looked at: nothing found there is ours until it was cleared."""
         self._governed = False

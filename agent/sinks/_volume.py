@@ -34,9 +34,9 @@ class Volume:
         manifest: str,
         retention: Retention,
         toolbox: Toolbox,
-        said: FilteringBoundLogger,
+        log: FilteringBoundLogger,
     ) -> None:
-        self.tenure = Tenure(path, identity=identity, manifest=manifest, random=toolbox.random, said=said)
+        self.tenure = Tenure(path, identity=identity, manifest=manifest, random=toolbox.random, log=log)
         self.retained: dict[str, bytes] = {}
         """Files beside the generations, by name; written and mended with them."""
         self._identity = identity
@@ -44,7 +44,7 @@ class Volume:
         self._manifest = manifest
         self._retention = retention
         self._toolbox = toolbox
-        self._log = said
+        self._log = log
         self._written: tuple[str, Manifest, Signature | None] | None = None
         """The generation this process published last: its name, its manifest, how it looked then."""
         self._verified: tuple[Signature, Manifest] | None = None

@@ -61,8 +61,8 @@ class FilesSink:
 
     def __init__(self, settings: FilesSettings, identity: str, digest: str, toolbox: Toolbox) -> None:
         self.name = f"files:{settings.directory}"
-        said = log.bind(identity=identity, sink=self.name)
-        self.retention = Retention(toolbox.clock, float(settings.grace.seconds), said)
+        bound = log.bind(identity=identity, sink=self.name)
+        self.retention = Retention(toolbox.clock, float(settings.grace.seconds), bound)
         self._settings = settings
         self._identity = identity
         self._digest = digest
@@ -76,7 +76,7 @@ class FilesSink:
             manifest=self._paths.name(NAME),
             retention=self.retention,
             toolbox=toolbox,
-            said=said,
+            log=bound,
         )
         self._turn = asyncio.Lock()
         self._guard = threading.Lock()
