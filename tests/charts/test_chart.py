@@ -33,7 +33,8 @@ def test_helm_finds_nothing_to_say_about_the_chart(helm, values):
 @pytest.mark.parametrize("values", VALUES)
 def test_the_newest_api_server_would_take_every_manifest(helm, values, cluster):
     manifests = helm.template(*VALUES[values], cluster=cluster)
-    manifests.pop("PodMonitor", None)  # the Prometheus operator's, of which kubernetes-validate knows nothing
+    for kind in ("PodMonitor", "PrometheusRule"):  # the Prometheus operator's, of which kubernetes-validate knows nothing
+        manifests.pop(kind, None)
     assert "ConfigMap" in manifests
     for manifest in manifests.values():
         kubernetes_validate.validate(manifest, NEWEST, strict=True)
@@ -61,20 +62,6 @@ def test_a_configuration_that_the_agent_refuses_would_be_seen(helm, tmp_path):
     assert check(path, {"WI_AUTHORIZATION": UID}).faults
 
 
-@pytest.mark.parametrize(("cluster", "native"), [("1.37.0", True), ("1.29.0", True), ("1.28.9", False)])
-def test_the_sidecar_is_a_native_one_where_the_cluster_has_them(helm, cluster, native):
-    pod = pod_of(helm.template(cluster=cluster))
-    assert [container["name"] for container in (pod.get("initContainers") or [])] == (["wi-agent"] if native else [])
-    assert [container["name"] for container in pod["containers"]] == (["workload"] if native else ["workload", "wi-agent"])
-    assert sidecar_of(pod).get("restartPolicy") == ("Always" if native else None)
-
-
-@pytest.mark.parametrize(("said", "cluster", "native"), [("always", "1.28.9", True), ("never", "1.37.0", False)])
-def test_what_is_said_of_native_sidecars_beats_what_the_cluster_says(helm, said, cluster, native):
-    pod = pod_of(helm.template("--set", f"nativeSidecar={said}", cluster=cluster))
-    assert ("initContainers" in pod) is native
-
-
 @pytest.mark.parametrize("values", [name for name in VALUES if name != "library-values"])
 def test_no_container_may_do_more_than_it_has_to(helm, values):
     pod = pod_of(helm.template(*VALUES[values]))
@@ -91,7 +78,7 @@ def test_no_container_may_do_more_than_it_has_to(helm, values):
     sidecar = sidecar_of(pod)
     assert sidecar["securityContext"]["runAsUser"] == 65532
     assert sidecar["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert sidecar["resources"]["requests"]["memory"] == "64Mi"
+    assert sidecar["resources"]["requests"]["memory"] == "96Mi"
 
 
 def test_the_workload_has_another_uid_so_that_files_are_kept_from_it_by_mode(helm):
@@ -100,12 +87,12 @@ def test_the_workload_has_another_uid_so_that_files_are_kept_from_it_by_mode(hel
     assert workload["securityContext"]["runAsUser"] != sidecar_of(pod)["securityContext"]["runAsUser"]
 
 
-def test_the_pod_starts_when_identities_are_delivered_and_its_readiness_is_not_the_agents(helm):
-    sidecar = sidecar_of(pod_of(helm.template("--set", "config.admin.listen={:9999}")))
-    assert [port["containerPort"] for port in sidecar["ports"] if port["name"] == "wi-admin"] == [9999]
-    assert sidecar["startupProbe"]["httpGet"] == {"path": "/readyz", "port": "wi-admin"}
-    assert sidecar["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "wi-admin"}
-    assert "readinessProbe" not in sidecar
+def test_kubectl_shows_the_workload_where_no_container_is_named_and_the_annotations_are_added_to(helm):
+    for cluster in CLUSTERS:
+        annotations = helm.template("--set", "workload.podAnnotations.team=a", cluster=cluster)["Deployment"]["spec"]["template"][
+            "metadata"
+        ]["annotations"]
+        assert annotations == {"kubectl.kubernetes.io/default-container": "workload", "team": "a"}
 
 
 def test_the_agent_understands_the_arguments_it_is_given(helm):
@@ -225,17 +212,6 @@ def test_two_names_that_differ_by_a_dot_do_not_share_a_volume(helm):
     assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", volume) for volume in volumes)
 
 
-def test_the_pod_monitor_asks_the_port_of_the_pods_that_have_it(helm):
-    assert "PodMonitor" not in helm.template()
-    manifests = helm.template(*AWS)
-    monitor = manifests["PodMonitor"]
-    assert monitor["metadata"]["labels"]["release"] == "prometheus"
-    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint == {"port": "wi-admin", "path": "/metrics", "interval": "30s"}
-    labels = manifests["Deployment"]["spec"]["template"]["metadata"]["labels"]
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
-
-
 IDENTITY = "config.identities[0].name=demo,config.identities[0].provider.type={}"
 REFUSED = {
     "the node's network": (["hostNetwork=true"], "hostNetwork: every process of the node"),
@@ -278,8 +254,9 @@ def test_what_cannot_work_is_refused_with_its_reason(helm, what):
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_chart_that_depends_on_this_one_puts_the_sidecar_into_its_own_pod(helm: Helm, tmp_path):
-    parent = tmp_path / "parent"
+def parent_chart(folder):
+    """A chart with this one as a dependency and the pod that `_sidecar.tpl` begins with."""
+    parent = folder / "parent"
     (parent / "templates").mkdir(parents=True)
     shutil.copytree(CHART, parent / "charts" / CHART.name)
     (parent / "Chart.yaml").write_text("apiVersion: v2\nname: parent\nversion: 1.0.0\n")
@@ -297,6 +274,11 @@ def test_a_chart_that_depends_on_this_one_puts_the_sidecar_into_its_own_pod(helm
     head, spec = body.split("spec:\n")
     indented = spec.replace("name: app\n", "name: app\n      image: app:1\n")
     (parent / "templates" / "pod.yaml").write_text(f"{head}apiVersion: v1\nkind: Pod\nmetadata: {{name: app}}\nspec:\n{indented}")
+    return parent
+
+
+def test_a_chart_that_depends_on_this_one_puts_the_sidecar_into_its_own_pod(helm: Helm, tmp_path):
+    parent = parent_chart(tmp_path)
     for cluster in CLUSTERS:
         manifests = helm.template(chart=parent, cluster=cluster)
         assert set(manifests) == {"ConfigMap", "Pod"}
@@ -305,7 +287,8 @@ def test_a_chart_that_depends_on_this_one_puts_the_sidecar_into_its_own_pod(helm
         assert {mount["name"] for mount in sidecar_of(pod)["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
         [volume] = [volume for volume in pod["volumes"] if "configMap" in volume]
         assert volume["configMap"]["name"] == manifests["ConfigMap"]["metadata"]["name"]
-        assert environment(pod["containers"][0])["AWS_ROLE_ARN"] == "arn:aws:iam::123456789012:role/a"
+        assert [container["name"] for container in pod["containers"]] == (["app"] if pod.get("initContainers") else ["wi-agent", "app"])
+        assert environment(pod["containers"][-1])["AWS_ROLE_ARN"] == "arn:aws:iam::123456789012:role/a"
 
 
 def test_the_outline_of_the_configuration_is_the_agents():
@@ -318,7 +301,7 @@ def test_every_value_has_its_default_beside_its_reason():
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert set(schema["properties"]) - {"global"} == set(values)
-    for name in ("image", "logging", "workload", "serviceAccount", "podMonitor"):
+    for name in ("image", "logging", "workload", "serviceAccount", "podMonitor", "issuerKeys", "prometheusRule"):
         assert set(schema["properties"][name]["properties"]) == set(values[name])
 
 

@@ -114,6 +114,15 @@ def test_the_alerts_fire_when_they_should_and_only_then(tmp_path):
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+def test_every_alert_is_seen_to_fire_and_seen_to_be_silent():
+    story = yaml.safe_load(Path(__file__).with_name("alerts_story.yaml").read_text())["tests"]
+    alerts = {rule["alert"] for rule in yaml.safe_load((ROOT / "docs" / "alerts.yaml").read_text())["groups"][0]["rules"]}
+    seen = [(one["alertname"], "exp_alerts" in one, number) for number, part in enumerate(story) for one in part["alert_rule_test"]]
+    assert {name for name, fires, _ in seen if fires} == alerts
+    assert {name for name, fires, number in seen if not fires and number == 0} == alerts, "in the good hour"
+    assert {name for name, fires, number in seen if not fires and number} == alerts, "while something else is wrong, or not yet for long"
+
+
 def test_every_event_of_the_log_is_explained_and_no_other():
     said = re.compile(
         r"""\.(?:info|warning|error|critical)\(\s*"([a-z]+\.[a-z_]+)"|getattr\(\w+(?:\.\w+)?, \w+\)\(\s*"([a-z]+\.[a-z_]+)\""""

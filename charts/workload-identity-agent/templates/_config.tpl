@@ -28,6 +28,20 @@
   {{- $identities = append $identities $identity -}}
 {{- end -}}
 {{- $_ := set $config "identities" $identities -}}
+{{- with $config.issuer -}}
+  {{- if not $.Values.issuerKeys.secret -}}
+    {{- fail "config.issuer: each pod would make keys of its own, which nobody trusts and which end with it: name the Secret that holds the issuer's in issuerKeys.secret" -}}
+  {{- end -}}
+  {{- if or (hasKey . "state") (hasKey . "readOnly") -}}
+    {{- fail "config.issuer: leave state and readOnly out: the keys are read from where issuerKeys.secret is mounted" -}}
+  {{- end -}}
+  {{- $_ := set . "state" "/var/run/secrets/wi-agent-issuer" -}}
+  {{- $_ := set . "readOnly" true -}}
+{{- else -}}
+  {{- if $.Values.issuerKeys.secret -}}
+    {{- fail "issuerKeys.secret: nothing signs with these keys: say config.issuer too, or leave them out" -}}
+  {{- end -}}
+{{- end -}}
 {{- toYaml $config -}}
 {{- end }}
 
@@ -53,6 +67,11 @@
 {{- else -}}
 {{- get $known .provider.type | required (printf "config.identities: %s: state the provider's audiences, or a source" .name) -}}
 {{- end -}}
+{{- end }}
+
+{{/* A length of time as the agent reads it, in seconds. */}}
+{{- define "workload-identity-agent.seconds" -}}
+{{- mul (regexFind "^[0-9]+" . | int) (get (dict "s" 1 "m" 60 "h" 3600 "d" 86400) (regexFind "[smhd]$" .) | default 0) -}}
 {{- end }}
 
 {{/* The port that the kubelet and Prometheus ask. */}}

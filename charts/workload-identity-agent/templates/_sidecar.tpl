@@ -7,13 +7,14 @@ What a pod needs to have the agent beside it. In a pod of your own chart, with t
     securityContext: {{- include "workload-identity-agent.podSecurityContext" $agent | nindent 4 }}
     initContainers: {{- include "workload-identity-agent.initContainers" $agent | nindent 4 }}
     containers:
+      {{- include "workload-identity-agent.containers" $agent | nindent 4 }}
       - name: app
         env: {{- include "workload-identity-agent.env" (dict "agent" $agent "identity" "app") | nindent 8 }}
         volumeMounts: {{- include "workload-identity-agent.mounts" (dict "agent" $agent "identity" "app") | nindent 8 }}
-      {{- include "workload-identity-agent.containers" $agent | nindent 4 }}
     volumes: {{- include "workload-identity-agent.volumes" $agent | nindent 4 }}
 
-`initContainers` is the sidecar where the cluster has native ones, else nothing; `containers` the other way round.
+`initContainers` is the sidecar where the cluster has native ones, else nothing; `containers` the other way round, and before yours: they are started
+when it is ready.
 */}}
 
 {{- define "workload-identity-agent.initContainers" -}}
@@ -65,6 +66,13 @@ startupProbe:
 livenessProbe:
   httpGet: {path: /healthz, port: wi-admin}
   {{- toYaml .Values.livenessProbe | nindent 2 }}
+{{- if not (include "workload-identity-agent.native" .) }}
+# The kubelet starts a pod's containers one after the other, and waits for each one's hook.
+lifecycle:
+  postStart:
+    exec:
+      command: [wi-agent, -c, /etc/wi-agent/config.yaml, wait, --timeout, {{ include "workload-identity-agent.patience" . | quote }}]
+{{- end }}
 resources: {{- toYaml .Values.resources | nindent 2 }}
 securityContext:
   runAsNonRoot: true
@@ -81,6 +89,9 @@ volumeMounts:
   {{- if include "workload-identity-agent.tokens" . }}
   - {name: wi-tokens, mountPath: /var/run/secrets/wi-agent-tokens, readOnly: true}
   {{- end }}
+  {{- if $config.issuer }}
+  - {name: wi-issuer, mountPath: /var/run/secrets/wi-agent-issuer, readOnly: true}
+  {{- end }}
   {{- if include "workload-identity-agent.api" . }}
   - {name: wi-api, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
   {{- end }}
@@ -89,6 +100,13 @@ volumeMounts:
   - {name: {{ include "workload-identity-agent.volume" .name }}, mountPath: /var/run/secrets/wi-agent/{{ .name }}}
   {{- end }}
   {{- end }}
+{{- end }}
+
+{{/* Seconds until the start-up probe gives up. */}}
+{{- define "workload-identity-agent.patience" -}}
+{{- with .Values.startupProbe -}}
+{{- add (.initialDelaySeconds | default 0) (mul (.periodSeconds | default 10) (.failureThreshold | default 3)) -}}
+{{- end -}}
 {{- end }}
 
 {{/* Projected tokens: of the identities whose source the chart filled in. */}}
@@ -122,6 +140,11 @@ volumeMounts:
 - name: wi-tokens
   projected:
     sources: {{- . | trim | nindent 6 }}
+{{- end }}
+{{- with .Values.issuerKeys.secret }}
+# Root's, and for the pod's group to read. Optional: what needs no key does not wait for it, and the agent says what is missing.
+- name: wi-issuer
+  secret: {secretName: {{ . }}, defaultMode: 0440, optional: true}
 {{- end }}
 {{- if include "workload-identity-agent.api" . }}
 # What `automountServiceAccountToken` would give every container of the pod, for the agent alone.

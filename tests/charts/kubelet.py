@@ -1,0 +1,125 @@
+"""The volumes of a rendered pod as the kubelet prepares them, and the agent beside them as the container runtime starts it.
+
+`python -m tests.charts.kubelet PLAN` under `unshare --mount`, as root: everything lies in memory that only this process sees, at
+the paths that the pod says. Owners and modes as in Kubernetes' pkg/volume/util/atomic_writer.go and pkg/volume/volume_linux.go:
+root's files of the volume's mode in a directory of 0755 behind `..data`, in a root directory open to all; with fsGroup, that group
+everywhere, setgid on directories, and the group let in. PLAN is JSON: the pod's spec, the namespace's Secrets and ConfigMap, tokens.
+The answer, on standard output, is JSON too: how `once` ended, and what lies in the sinks then.
+"""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+VOLUMES = Path("/mnt")
+ROOT = Path(__file__).parents[2]
+
+
+def tmpfs(path, mode):
+    path.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode={mode:o}", "tmpfs", str(path)], check=True)
+
+
+def opened(path):
+    """Reachable for everybody: where a directory above is closed, such as root's home, one in memory takes its place."""
+    closed = [parent for parent in reversed(path.parents) if not parent.stat().st_mode & stat.S_IXOTH]
+    if closed:
+        aside = VOLUMES / "aside"
+        aside.mkdir(exist_ok=True)
+        subprocess.run(["mount", "--bind", str(path), str(aside)], check=True)
+        tmpfs(closed[0], 0o755)
+        path.mkdir(parents=True)
+        subprocess.run(["mount", "--move", str(aside), str(path)], check=True)
+
+
+def projected(volume, files, mode):
+    """`files` are bytes by relative path."""
+    generation = volume / "..2026_11_21_11_06_28.1"
+    for name, content in files.items():
+        path = generation / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        path.chmod(mode)
+    generation.mkdir(exist_ok=True)
+    (volume / "..data").symlink_to(generation.name)
+    for name in {Path(file).parts[0] for file in files}:
+        (volume / name).symlink_to(f"..data/{name}")
+
+
+def owned(volume, group, *, writable):
+    for path in [volume, *volume.rglob("*")]:
+        if not path.is_symlink():
+            mode = stat.S_IMODE(path.stat().st_mode) | (0o660 if writable else 0o440)
+            os.chown(path, -1, group)
+            path.chmod(mode | 0o2110 if path.is_dir() else mode)
+
+
+def content(plan, volume):
+    """(files by name, mode); None where the volume begins empty and may be written."""
+    if "secret" in volume:
+        secret = volume["secret"]
+        found = plan["secrets"].get(secret["secretName"])
+        assert found is not None or secret.get("optional"), f"the pod is not started: no Secret {secret['secretName']}"
+        return {name: text.encode() for name, text in (found or {}).items()}, secret.get("defaultMode", 0o644)
+    if "configMap" in volume:
+        return {name: text.encode() for name, text in plan["config"].items()}, 0o644
+    if "projected" in volume:
+        tokens = [source["serviceAccountToken"] for source in volume["projected"]["sources"]]
+        return {token["path"]: plan["tokens"][token["audience"]].encode() for token in tokens}, 0o644
+    return None
+
+
+def main(plan):
+    pod = plan["pod"]
+    [sidecar] = [one for one in (pod.get("initContainers") or []) + pod["containers"] if one["name"] == "wi-agent"]
+    rights, group = sidecar["securityContext"], pod["securityContext"].get("fsGroup")
+    tmpfs(VOLUMES, 0o755)
+    for path in {Path(sys.base_prefix), Path(sys.prefix), ROOT}:
+        opened(path.resolve())
+    for volume in pod["volumes"]:
+        place, files = VOLUMES / volume["name"], content(plan, volume)
+        tmpfs(place, 0o1777)
+        if files is not None:
+            projected(place, *files)
+        if group is not None:
+            owned(place, group, writable=files is None)
+    tmpfs(Path("/run"), 0o755)
+    tmpfs(Path("/etc/wi-agent") if Path("/etc/wi-agent").exists() else _aside("/etc/wi-agent"), 0o755)
+    for mount in sidecar["volumeMounts"]:
+        Path(mount["mountPath"]).mkdir(parents=True, exist_ok=True)
+        subprocess.run(["mount", "--bind", str(VOLUMES / mount["name"]), mount["mountPath"]], check=True)
+        if mount.get("readOnly"):
+            subprocess.run(["mount", "-o", "remount,bind,ro", mount["mountPath"]], check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "agent", "--log-format", "console", "once", "--timeout", str(plan["patience"])],
+        cwd=ROOT,
+        env={"WI_AUTHORIZATION": "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        user=rights["runAsUser"],
+        group=rights["runAsGroup"],
+        extra_groups=[] if group is None else [group],
+    )
+    found = {}
+    for path in VOLUMES.glob("wi-id-*/*/*"):
+        if path.is_file() and not path.name.startswith("."):
+            state = path.stat()
+            found[str(path.relative_to(VOLUMES))] = [path.read_text(), stat.S_IMODE(state.st_mode), state.st_uid, state.st_gid]
+    json.dump({"exit": done.returncode, "said": done.stderr, "found": found}, sys.stdout)
+
+
+def _aside(path):
+    """A place below /etc without leaving anything there: a copy in memory of what the agent needs of it lies over it."""
+    kept = {name: Path("/etc", name).read_bytes() for name in ("passwd", "group", "nsswitch.conf") if Path("/etc", name).exists()}
+    tmpfs(Path("/etc"), 0o755)
+    for name, text in kept.items():
+        Path("/etc", name).write_bytes(text)
+    return Path(path)
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))
