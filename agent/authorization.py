@@ -5,6 +5,7 @@ moment, and wherever its files lie.
 """
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import Sequence
 
@@ -39,7 +40,7 @@ class Authorizations:
         """The identity's own, else one that an earlier process left in a sink, else a new one; in all of them for the workload to read."""
         found = [await recall(identity, sink) for sink in sinks]
         kept = self._made_up.get(identity) or next((text for text in found if text), None)
-        text = self._made_up[identity] = kept or Secret(secrets.token_urlsafe(BYTES))
+        text = self._made_up[identity] = kept or _made_up(identity)
         for sink in sinks:
             try:
                 async with asyncio.timeout(PATIENCE):
@@ -54,7 +55,24 @@ async def recall(identity: str, sink: Sink) -> Secret | None:
     """What an earlier process left in a sink, if anything; from here on the sink knows the file for its own."""
     try:
         async with asyncio.timeout(PATIENCE):
-            return await sink.recall(FILE)
+            found = await sink.recall(FILE)
     except (RefreshError, TimeoutError) as error:
         log.warning("authorization.not_recalled", identity=identity, sink=sink.name, reason=str(error) or "no answer")
         return None
+    return None if found and _is_anothers(found, identity) else found
+
+
+def _made_up(identity: str) -> Secret:
+    """It says whose it is: the place that it lies in may be another's by the next start, and those who hold it the former one's clients."""
+    chance = secrets.token_urlsafe(BYTES)
+    return Secret(f"{chance}.{_mark(chance, identity)}")
+
+
+def _is_anothers(text: Secret, identity: str) -> bool:
+    """Not where it does not say: earlier agents made such."""
+    chance, _, mark = text.reveal().partition(".")
+    return bool(mark) and mark != _mark(chance, identity)
+
+
+def _mark(chance: str, identity: str) -> str:
+    return hashlib.sha256(f"{len(chance)}:{chance}{identity}".encode()).hexdigest()[:12]
