@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 RESULTS = ("success", "unchanged", "not_ready", "unavailable", "rejected", "defect")
+WRITES = ("success", "not_ready", "unavailable", "rejected", "defect")
+"""Of a sink. There from the start, like those of a refresh: `increase` does not see the first of what was not there before."""
 KeyStates = Callable[[], Iterable[tuple[str, str, datetime]]]
 
 
@@ -89,7 +91,7 @@ class Collector:
     def _counts(self, entries: list[tuple[Profile, Record]]) -> Iterator["Metric"]:
         tally = self._tally
         refreshes = {(profile.name, result): 0 for profile, _ in entries for result in RESULTS} | tally.refreshes
-        writes = {(sink, "success"): 0 for profile, _ in entries for sink in profile.sinks} | tally.writes
+        writes = {(sink, result): 0 for profile, _ in entries for sink in profile.sinks for result in WRITES} | tally.writes
         handed = {(profile.name, via): 0 for profile, _ in entries for via in ("endpoint", "helper")}
         yield _counter("wi_agent_refresh", "Attempts to refresh, by result.", ["identity", "result"], refreshes)
         yield _counter("wi_agent_writes", "Writes to sinks, by result.", ["sink", "result"], writes)

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.clock import Clock
 from agent.errors import Rejected, Unavailable
-from agent.metrics import RESULTS, Collector, expose
+from agent.metrics import RESULTS, WRITES, Collector, expose
 from agent.model import Grant, Key
 from agent.record import Profile
 from agent.serving.admin import AdminEndpoint
@@ -94,7 +94,7 @@ def test_what_is_held_and_what_lies_there_have_times_of_their_own(scene: Scene) 
 
 def test_attempts_are_counted_by_closed_sets_of_labels(scene: Scene) -> None:
     assert scene.values("wi_agent_refresh_total") == {("one", result): 0 for result in RESULTS}
-    assert scene.values("wi_agent_writes_total") == {("success", SINK): 0}
+    assert scene.values("wi_agent_writes_total") == {(result, SINK): 0 for result in WRITES}
     for seconds, result in ((0.004, "success"), (0.3, "unavailable"), (11, "unavailable")):
         scene.tally.refreshed("one", "aws", result, seconds)
     scene.tally.writes[SINK, "rejected"] += 1
@@ -105,7 +105,7 @@ def test_attempts_are_counted_by_closed_sets_of_labels(scene: Scene) -> None:
     buckets = scene.values("wi_agent_refresh_duration_seconds_bucket")
     assert (buckets["0.005", "aws"], buckets["0.5", "aws"], buckets["10.0", "aws"], buckets["+Inf", "aws"]) == (1, 2, 2, 3)
     assert scene.values("wi_agent_refresh_duration_seconds_sum") == {("aws",): 11.304}
-    assert scene.values("wi_agent_writes_total") == {("success", SINK): 0, ("rejected", SINK): 1}
+    assert scene.values("wi_agent_writes_total") == {(result, SINK): int(result == "rejected") for result in WRITES}
     assert scene.values("wi_agent_stale_tokens_total") == {("one", "endpoint"): 2, ("one", "helper"): 0}
     assert scene.values("wi_agent_refresh_failures_consecutive") == {("one",): 2}
     scene.store.attempted(Key("one"), None, scene.clock.now())
