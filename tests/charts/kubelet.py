@@ -4,7 +4,8 @@
 the paths that the pod says. Owners and modes as in Kubernetes' pkg/volume/util/atomic_writer.go and pkg/volume/volume_linux.go:
 root's files of the volume's mode in a directory of 0755 behind `..data`, in a root directory open to all; with fsGroup, that group
 everywhere, setgid on directories, and the group let in. PLAN is JSON: the pod's spec, the namespace's Secrets and ConfigMap, tokens.
-The answer, on standard output, is JSON too: how `once` ended, and what lies in the sinks then.
+The agent does `once`; where it has a hook, it does what the pod says, and is ended when the hook has. The answer, on standard output, is
+JSON too: how that ended, and what lies in the sinks then.
 """
 
 import json
@@ -12,10 +13,12 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 VOLUMES = Path("/mnt")
 ROOT = Path(__file__).parents[2]
+AGENT = [sys.executable, "-m", "agent"]
 
 
 def tmpfs(path, mode):
@@ -93,23 +96,47 @@ def main(plan):
         subprocess.run(["mount", "--bind", str(VOLUMES / mount["name"]), mount["mountPath"]], check=True)
         if mount.get("readOnly"):
             subprocess.run(["mount", "-o", "remount,bind,ro", mount["mountPath"]], check=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "agent", "--log-format", "console", "once", "--timeout", str(plan["patience"])],
-        cwd=ROOT,
-        env={"WI_AUTHORIZATION": "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        user=rights["runAsUser"],
-        group=rights["runAsGroup"],
-        extra_groups=[] if group is None else [group],
-    )
+    inside = {
+        "cwd": ROOT,
+        "env": {"WI_AUTHORIZATION": "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+        "text": True,
+        "user": rights["runAsUser"],
+        "group": rights["runAsGroup"],
+        "extra_groups": [] if group is None else [group],
+    }
+    if "lifecycle" in sidecar:
+        json.dump(hooked(sidecar, inside), sys.stdout)
+        return
+    once = [*AGENT, "--log-format", "console", "once", "--timeout", str(plan["patience"])]
+    done = subprocess.run(once, capture_output=True, check=False, **inside)
+    json.dump({"exit": done.returncode, "said": done.stderr, "found": delivered()}, sys.stdout)
+
+
+def hooked(sidecar, inside):
+    """`exit` and `said` are the hook's; `found` is what there is when it ends, and `ended` how the agent did when it was told to."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    _, *words = sidecar["lifecycle"]["postStart"]["exec"]["command"]
+    with subprocess.Popen([*AGENT, *sidecar["args"]], stderr=subprocess.DEVNULL, **inside) as daemon:
+        try:
+            hook = subprocess.run([*AGENT, *words], capture_output=True, check=False, **inside)
+            found = delivered()
+            daemon.terminate()
+            time.sleep(0.5)
+            daemon.terminate()  # a second one, so that no delay is waited for
+            ended = daemon.wait(10)
+        finally:
+            daemon.kill()
+    return {"exit": hook.returncode, "said": hook.stderr, "found": found, "ended": ended}
+
+
+def delivered():
+    """What lies in the sinks: text, mode, uid, gid."""
     found = {}
     for path in VOLUMES.glob("wi-id-*/*/*"):
         if path.is_file() and not path.name.startswith("."):
             state = path.stat()
             found[str(path.relative_to(VOLUMES))] = [path.read_text(), stat.S_IMODE(state.st_mode), state.st_uid, state.st_gid]
-    json.dump({"exit": done.returncode, "said": done.stderr, "found": found}, sys.stdout)
+    return found
 
 
 def _aside(path):

@@ -1,6 +1,7 @@
 """An issuer's keys, made as docs/issuer.md says, reach the agent from a Secret: with the owners and modes of a real volume."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -30,14 +31,14 @@ def keys(tmp_path):
 
 def started(tmp_path, manifests, secrets, *, patience=20.0):
     """How `once` ends in this pod, and what it leaves."""
-    if obstacle():
-        pytest.skip(obstacle())
+    if why := obstacle() or ("" if shutil.which("ip") else "there is no ip command"):
+        pytest.skip(why)
     now = int(time.time())
     claims = {"iss": "https://cluster.example", "sub": "system:serviceaccount:demo:r", "iat": now, "exp": now + 3600}
     tokens = {audience: jwt.encode({**claims, "aud": [audience]}, "k" * 32, "HS256") for audience in ["sts.amazonaws.com"]}
     plan = {"pod": pod_of(manifests), "secrets": secrets, "config": manifests["ConfigMap"]["data"], "tokens": tokens, "patience": patience}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
-    command = [*UNSHARE, sys.executable, "-m", "tests.charts.kubelet", str(tmp_path / "plan.json")]
+    command = [*UNSHARE, "--net", sys.executable, "-m", "tests.charts.kubelet", str(tmp_path / "plan.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=40, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -74,6 +75,21 @@ def test_before_the_secret_is_there_other_identities_are_served_and_it_is_said_w
     assert f"put index.json, and the keys that it names, into {MOUNT}" in left["said"]
     assert "wi-id-s3-reader/files/token" in left["found"]
     assert "wi-id-reports/files/token" not in left["found"]
+
+
+def test_where_the_sidecar_is_no_native_one_the_hook_ends_when_all_of_it_is_delivered(helm, tmp_path, keys):
+    left = started(tmp_path, helm.template(*KEYS, cluster="1.28.9"), {"issuer-keys": keys[0]})
+    assert (left["exit"], left["said"]) == (0, "")
+    assert {"wi-id-reports/files/token", "wi-id-s3-reader/files/token"} <= left["found"].keys()
+    assert left["ended"] == 0
+
+
+def test_the_hook_gives_up_where_something_is_missing_when_the_probe_would(helm, tmp_path):
+    manifests = helm.template(*KEYS, "--set", "startupProbe.failureThreshold=3", cluster="1.28.9")
+    left = started(tmp_path, manifests, {})
+    assert left["exit"] == 3
+    assert "reports" in left["said"]
+    assert left["ended"] == 0
 
 
 @pytest.mark.parametrize("cluster", ["1.37.0", "1.28.9"])
