@@ -19,6 +19,8 @@ log = structlog.get_logger()
 
 LOOK_EVERY = 5.0
 """Seconds between looks at the file."""
+SETTLED = 1.0
+"""Seconds that a changed file stays as it is before it is read: the first half of a file may be good, with fewer identities."""
 
 
 class Reloader:
@@ -45,10 +47,17 @@ class Reloader:
         while True:
             if await self._clock.wait(self.asked, LOOK_EVERY):
                 self.asked.clear()
-            elif _stamp(self._path) == self._seen:
+            elif not await self._changed():
                 continue
             self._seen = _stamp(self._path)
             await self.reload()
+
+    async def _changed(self) -> bool:
+        """Whether the file is another than was read, and whoever writes it has ended."""
+        stamp = _stamp(self._path)
+        if stamp == self._seen:
+            return False
+        return not await self._clock.wait(self.asked, SETTLED) and stamp == _stamp(self._path)
 
     async def reload(self) -> bool:
         """Reads the file and applies it; False where it is refused."""

@@ -1,0 +1,77 @@
+"""When a changed configuration is read, and when not yet."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from agent.config import Config
+from agent.fleet import Fleet
+from agent.reading import load
+from agent.reload import LOOK_EVERY, SETTLED, Reloader
+from tests.e2e.daemon import configuration, identity
+from tests.fakes import FakeClock
+
+
+class Taken:
+    """A fleet that writes down which identities it was given."""
+
+    def __init__(self) -> None:
+        self.names: list[list[str]] = []
+
+    async def apply(self, config: Config) -> None:
+        self.names.append([one.name for one in config.identities])
+
+
+def text(*names: str) -> str:
+    whole: dict[str, Any] = configuration(*(identity(name) for name in names))
+    return yaml.safe_dump(whole, sort_keys=False)
+
+
+@asynccontextmanager
+async def reloading(path: Path, clock: FakeClock) -> AsyncIterator[tuple[Reloader, Taken]]:
+    """One that runs with what the file holds now."""
+    taken = Taken()
+    reloader = Reloader(path, {}, load(path, {}), cast("Fleet", taken), clock)
+    task = asyncio.create_task(reloader.run())
+    try:
+        yield reloader, taken
+    finally:
+        task.cancel()
+
+
+async def test_a_file_that_is_being_written_is_not_read_before_it_is_whole(tmp_path: Path) -> None:
+    """Its beginning would be a good configuration, and every identity after that would be withdrawn."""
+    path, clock = tmp_path / "config.yaml", FakeClock()
+    path.write_text(text("one", "two"))
+    whole = text("one", "two", "three")
+    beginning = whole[: whole.index("- name: two")]
+    path.with_name("beginning").write_text(beginning)
+    assert [one.name for one in load(path.with_name("beginning"), {}).identities] == ["one"], "good by itself"
+    async with reloading(path, clock) as (_, taken):
+        path.write_text(beginning)
+        await clock.advance(LOOK_EVERY + SETTLED / 2)
+        path.write_text(whole)
+        await clock.advance(SETTLED)
+        assert taken.names == [], "it is another than it was"
+        await clock.advance(LOOK_EVERY + SETTLED)
+        assert taken.names == [["one", "two", "three"]]
+        await clock.advance(10 * LOOK_EVERY)
+        assert len(taken.names) == 1, "read once"
+
+
+async def test_a_changed_file_is_read_six_seconds_later_at_most_and_at_once_when_asked_to(tmp_path: Path) -> None:
+    path, clock = tmp_path / "config.yaml", FakeClock()
+    path.write_text(text("one"))
+    async with reloading(path, clock) as (reloader, taken):
+        await clock.advance(LOOK_EVERY)
+        path.write_text(text("one", "two"))
+        await clock.advance(LOOK_EVERY + SETTLED)
+        assert taken.names == [["one", "two"]]
+        path.write_text(text())
+        reloader.asked.set()
+        await clock.advance(0)
+        assert taken.names[1:] == [[]], "who says so has written it"
