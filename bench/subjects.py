@@ -55,7 +55,7 @@ class Subject:
 
         /proc/PID/task/TID/schedstat begins with them, in nanoseconds (Linux, Documentation/scheduler/sched-stats.rst).
         """
-        return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")) / 1e9
+        return sum(map(_ran, Path(f"/proc/{self.process.pid}/task").glob("*/schedstat"))) / 1e9
 
     def get(self, path: str) -> str:
         """A page of it."""
@@ -158,3 +158,11 @@ def _running(subject: Subject) -> Iterator[Subject]:
         yield subject
     finally:
         subject.stop()
+
+
+def _ran(schedstat: Path) -> int:
+    """Nanoseconds of a thread; none where it has ended meanwhile."""
+    try:
+        return int(schedstat.read_text().split()[0])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
