@@ -11,7 +11,7 @@ from agent.errors import Rejected, Unavailable
 from agent.model import Key
 from agent.serving.container import Container
 from tests.fakes import FakeClock
-from tests.serving.endpoint import CANARIES, NAME, Endpoint, endpoint
+from tests.serving.endpoint import CANARIES, NAME, Endpoint, Reply, endpoint
 
 
 @pytest.fixture
@@ -68,12 +68,18 @@ async def test_only_get_is_answered(one: Endpoint, method: str) -> None:
     assert not any(canary.encode() in found.raw for canary in CANARIES)
 
 
-async def test_before_the_first_credential_a_request_waits_for_it_and_is_answered_with_it(one: Endpoint) -> None:
+async def waiting(one: Endpoint) -> asyncio.Task[Reply]:
+    """A request that waits for the first credential."""
     for dialect in one.server._dialects.values():
         dialect.patience = 5.0
-    asked = asyncio.ensure_future(one.ask())
+    asked = asyncio.create_task(one.ask())
     while not one.server._waiting:
         await asyncio.sleep(0)
+    return asked
+
+
+async def test_before_the_first_credential_a_request_waits_for_it_and_is_answered_with_it(one: Endpoint) -> None:
+    asked = await waiting(one)
     record = one.store.record(Key(NAME))
     assert record
     assert record.asked == {"wanted"}
@@ -83,11 +89,7 @@ async def test_before_the_first_credential_a_request_waits_for_it_and_is_answere
 
 
 async def test_who_waits_while_the_settings_change_is_not_answered_by_the_old_ones(one: Endpoint) -> None:
-    for dialect in one.server._dialects.values():
-        dialect.patience = 5.0
-    asked = asyncio.ensure_future(one.ask())
-    while not one.server._waiting:
-        await asyncio.sleep(0)
+    asked = await waiting(one)
     one.enrol(authorization="authorization-of-the-new-one")
     one.grant()
     found = await asked
