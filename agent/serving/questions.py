@@ -4,6 +4,7 @@ from typing import TypeVar
 
 from agent.record import Profile
 from agent.serving.dialect import Answer, Visit, Want
+from agent.serving.remembered import Remembered
 
 MOST, LONGEST = 64, 1024
 """Questions that are remembered at a time, and characters of one."""
@@ -14,7 +15,7 @@ class Questions:
     """For one dialect, and only where target and profile say it all."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Profile, Want]] = {}
+        self._known: Remembered[tuple[Profile, Want]] = Remembered(MOST, LONGEST)
         """By target; what was refused is not kept."""
 
     def known(self, visit: Visit, profile: Profile) -> Want | None:
@@ -24,9 +25,6 @@ class Questions:
 
     def keep(self, visit: Visit, profile: Profile, found: Found) -> Found:
         """`found`, remembered where it is something to want."""
-        target = visit.request.raw_path
-        if isinstance(found, Want) and len(target) <= LONGEST:
-            if len(self._known) >= MOST:
-                self._known.clear()
-            self._known[target] = profile, found
+        if isinstance(found, Want):
+            self._known.keep(visit.request.raw_path, (profile, found))
         return found

@@ -6,17 +6,16 @@ was asked, and on the main listener the default identity's.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from aiohttp import web
 
 from agent.record import Profile
 from agent.serving.dialect import Dialect, Visit
+from agent.serving.remembered import Remembered
 from agent.store import Store
 
 TARGETS, LONGEST = 256, 256
 """Request targets whose meaning is remembered, and characters of the longest."""
-Meaning = TypeVar("Meaning")
 
 
 @dataclass(slots=True)
@@ -40,9 +39,9 @@ class Router:
             for prefix in {dialect.prefix for dialect in dialects if dialect.prefix}
         }
         self._rooted = tuple(dialect for dialect in dialects if dialect.rooted)
-        self._known: dict[str, tuple[Dialect, Profile, str, str]] = {}
+        self._known: Remembered[tuple[Dialect, Profile, str, str]] = Remembered(TARGETS, LONGEST)
         """By target, of those that name an identity: dialect, profile, and the visit's `path` and `before`."""
-        self._claims: dict[str, tuple[Dialect, ...]] = {}
+        self._claims: Remembered[tuple[Dialect, ...]] = Remembered(TARGETS, LONGEST)
         """Who may answer a well-known path; by path, for queries are many and decide nothing."""
         self._defaults: dict[str, str] = {}
         """Identities by the dialect whose default each was when last looked for."""
@@ -65,13 +64,13 @@ class Router:
                     found = self._store.profile(name) if owner in {"", name} else None
                     if found is None or one.name not in found.dialects:
                         return Route(visit, one, None)
-                    _remember(self._known, request.raw_path, (one, found, visit.path, visit.before))
+                    self._known.keep(request.raw_path, (one, found, visit.path, visit.before))
                     return Route(visit, one, found)
             return Route(visit, family[0], None)
         visit = Visit(request, path, named=False)
         claimants = tuple(one for one in self._rooted if one.knows(visit)) if path.startswith("/") else ()
         if claimants:
-            _remember(self._claims, path, claimants)
+            self._claims.keep(path, claimants)
         return self._settle(visit, claimants, owner)
 
     def _settle(self, visit: Visit, claimants: Sequence[Dialect], owner: str) -> Route:
@@ -98,10 +97,3 @@ class Router:
         if found:
             self._defaults[dialect.name] = found.name
         return found
-
-
-def _remember(table: dict[str, Meaning], target: str, meaning: Meaning) -> None:
-    if len(target) <= LONGEST:
-        if len(table) >= TARGETS:
-            table.clear()
-        table[target] = meaning

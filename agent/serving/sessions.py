@@ -11,9 +11,11 @@ import hmac
 import secrets
 from datetime import UTC, datetime, timedelta
 
+from agent.serving.remembered import Remembered
+
 EPOCH = datetime.fromtimestamp(0, UTC)
-MOST = 16
-"""Tokens whose signature was found good that are remembered at a time."""
+MOST, LENGTH = 16, 56
+"""Tokens whose signature was found good that are remembered at a time, and characters of each."""
 
 
 class Sessions:
@@ -51,7 +53,7 @@ class Presented:
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._known: dict[str, tuple[str, datetime]] = {}
+        self._known: Remembered[tuple[str, datetime]] = Remembered(MOST, LENGTH)
         """Identity and end, by token."""
 
     def knows(self, token: str, name: str, now: datetime) -> bool:
@@ -65,7 +67,5 @@ class Presented:
         end = self._sessions.end(token, name)
         if end is None or end <= now:
             return False
-        if len(self._known) >= MOST:
-            self._known.clear()
-        self._known[token] = name, end
+        self._known.keep(token, (name, end))
         return True
