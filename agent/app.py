@@ -126,7 +126,7 @@ async def _publish(stack: AsyncExitStack, config: Config, parts: Parts) -> None:
     issuer = parts.toolbox.issuer
     if config.issuer and issuer:
         from agent.serving.discovery import answering  # noqa: PLC0415  # aiohttp.web, which `once` does without
-        from agent.serving.listener import listening  # noqa: PLC0415
+        from agent.serving.listener import listening  # noqa: PLC0415  # the same
 
         await stack.enter_async_context(listening(answering(config.issuer.url.text, issuer.keyring), config.issuer.listen, "issuer"))
 

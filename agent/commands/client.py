@@ -35,7 +35,7 @@ def status(options: argparse.Namespace) -> int:
         if options.json:
             print(json.dumps(found, indent=None if options.watch else 2), flush=True)  # noqa: T201
         else:
-            print(_picture(found, clear=options.watch), flush=True)  # noqa: T201
+            print(_picture(found, clear=options.watch), flush=True)  # noqa: T201  # what was asked for
         if not options.watch:
             return OK if all(identity["state"] == "fresh" for identity in found["identities"]) and code == 200 else NOT_ALL
         time.sleep(PERIOD)

@@ -19,9 +19,9 @@ import pytest
 from tests.e2e.client import Client, started, taking
 from tests.e2e.daemon import Daemon, configuration, identity
 from tests.e2e.late import PATIENT, QUICK, answered, in_time, running
+from tests.e2e.network import Network, namespaced
 from tests.e2e.node import SCRIPTS, node_path
 from tests.e2e.test_alibaba_clients import NAME, PYTHON, ROTATIONS, TRAPS, WAYS
-from tests.e2e.test_link_local import Network, _namespaced
 from tests.servers.alibaba_cloud import PROVIDER, ROLE
 
 ISSUER = "http://127.0.0.1:9482"
@@ -78,7 +78,7 @@ class Inside(Daemon):
 
 @pytest.fixture
 def inside(tmp_path: Path) -> Iterator[Inside]:
-    if reason := _namespaced():
+    if reason := namespaced():
         pytest.skip(reason)
     network = Network(tmp_path)
     made = Inside(tmp_path, network)

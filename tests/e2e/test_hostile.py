@@ -2,13 +2,12 @@
 
 import asyncio
 import re
-from contextlib import closing
 
 import pytest
 
 from tests.e2e.daemon import Daemon
 from tests.e2e.everything import CLOUDS, Everything, everything
-from tests.serving.endpoint import Reply, reply
+from tests.serving.endpoint import Reply, brought, reply
 
 HOST = "Host: 127.0.0.1\r\n"
 OWN, OTHER = "/aws/aws/credentials", "/aws/aws-other/credentials"
@@ -19,20 +18,7 @@ CHUNKED = "Transfer-Encoding: chunked\r\n"
 
 async def send(port: int, text: str | bytes, quiet: float = 0.3) -> bytes:
     """All that comes until the connection is closed, or quiet for so long."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    found = b""
-    with closing(writer):
-        try:
-            writer.write(text if isinstance(text, bytes) else text.encode("latin-1"))
-            while True:
-                async with asyncio.timeout(quiet):
-                    part = await reader.read(65536)
-                if not part:
-                    break
-                found += part
-        except (ConnectionError, TimeoutError):
-            pass
-    return found
+    return await brought(port, text if isinstance(text, bytes) else text.encode("latin-1"), quiet=quiet)
 
 
 def statuses(found: bytes) -> list[int]:

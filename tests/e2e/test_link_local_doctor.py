@@ -1,14 +1,11 @@
 """The doctor at the clouds' own addresses: it asks where SDKs ask that are told nothing, and says which address is gone."""
 
-import json
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from tests.e2e.daemon import COMMAND, Daemon, configuration, identity, until
-from tests.e2e.test_link_local import Network, _namespaced
+from tests.e2e.daemon import COMMAND, Daemon, configuration, identity
+from tests.e2e.network import beside, delivered, namespaced
 from tests.servers.alibaba_cloud import PROVIDER
 from tests.servers.alibaba_cloud import ROLE as ACS_ROLE
 from tests.servers.cloud import ROLE
@@ -33,37 +30,27 @@ asyncio.run(main())
 
 
 def test_what_is_gone_is_said_and_nobody_else_is_asked_in_its_place(daemon: Daemon) -> None:
-    if reason := _namespaced():
+    if reason := namespaced():
         pytest.skip(reason)
-    network = Network(daemon.folder)
+    with beside(daemon, SERVERS, ISSUER) as (network, urls):
 
-    def inside(*command: str) -> subprocess.CompletedProcess[str]:
-        whole = [*network.enter, *command]
-        return subprocess.run(whole, env=daemon.environment, cwd=daemon.folder, capture_output=True, text=True, timeout=60, check=False)
+        def inside(*command: str) -> subprocess.CompletedProcess[str]:
+            whole = [*network.enter, *command]
+            return subprocess.run(whole, env=daemon.environment, cwd=daemon.folder, capture_output=True, text=True, timeout=60, check=False)
 
-    def doctor(name: str) -> tuple[int, str]:
-        done = inside(*COMMAND, "doctor", name, "-c", str(daemon.file))
-        return done.returncode, "\n".join(
-            line for line in done.stdout.partition("\n\n")[0].splitlines() if "endpoint" in line or "→ as root" in line
-        )
+        def doctor(name: str) -> tuple[int, str]:
+            done = inside(*COMMAND, "doctor", name, "-c", str(daemon.file))
+            return done.returncode, "\n".join(
+                line for line in done.stdout.partition("\n\n")[0].splitlines() if "endpoint" in line or "→ as root" in line
+            )
 
-    servers = None
-    try:
-        environment = {**daemon.environment, "PYTHONPATH": str(Path(__file__).parents[2])}
-        servers = subprocess.Popen([*network.enter, sys.executable, "-c", SERVERS, ISSUER], stdout=subprocess.PIPE, env=environment)
-        assert servers.stdout
-        urls = json.loads(servers.stdout.readline())
         s3 = identity("s3", serve={"dialects": ["imds"], "default": True})
         s3["provider"] = {"type": "aws", "roleArn": ROLE, "region": "eu-west-1", "endpoint": urls["s3"]}
         oss = identity("oss", serve={"dialects": ["ecs"], "default": True})
         oss["provider"] = {"type": "alibaba", "roleArn": ACS_ROLE, "oidcProviderArn": PROVIDER, "endpoint": urls["oss"]}
         config = configuration(s3, oss, metadata={"listen": ["169.254.169.254:80", "127.0.0.1:9481", "100.100.100.200:80"]})
         config["issuer"] |= {"listen": ["127.0.0.1:9482"]}
-        daemon.prefix = network.enter
-        daemon.configure(config)
-        daemon.start(wait=False)
-        until(lambda: daemon.log("agent.started") or (daemon.process and daemon.process.poll() is not None))
-        assert inside(*COMMAND, "wait", "--timeout", "20", "-c", str(daemon.file)).returncode == 0, daemon.text()
+        delivered(daemon, network, config)
         code, text = doctor("s3")
         assert (code, "http://169.254.169.254:80/latest/meta-data/iam/security-credentials/s3-reader answers 200" in text) == (0, True), (
             text
@@ -82,13 +69,3 @@ def test_what_is_gone_is_said_and_nobody_else_is_asked_in_its_place(daemon: Daem
         inside("ip", "address", "add", *remedy.split())
         code, text = doctor("oss")
         assert (code, "answers 200" in text) == (0, True), text
-        assert daemon.process
-        daemon.process.terminate()
-        assert daemon.process.wait(10) == 0
-        daemon.process = None
-    finally:
-        daemon.kill()
-        if servers:
-            with servers:
-                servers.kill()
-        network.close()

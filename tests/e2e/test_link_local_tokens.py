@@ -1,16 +1,14 @@
 """In a network of its own with the clouds' addresses on loopback: Azure's and Alibaba Cloud's SDKs that are told nothing find the agent."""
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.daemon import COMMAND, Daemon, configuration, identity, until
+from tests.e2e.daemon import COMMAND, Daemon, configuration, identity
+from tests.e2e.network import Network, beside, delivered, namespaced, said
 from tests.e2e.node import SCRIPTS, node_path
-from tests.e2e.test_link_local import Network, _namespaced, _said
 from tests.servers.alibaba_cloud import PROVIDER, ROLE
 from tests.servers.entra import CLIENT, TENANT
 
@@ -56,55 +54,31 @@ def _chosen(urls: dict[str, str]) -> dict[str, Any]:
 
 @pytest.mark.timeout(180)
 def test_sdks_that_are_told_nothing_find_the_agent_at_the_clouds_own_addresses(daemon: Daemon) -> None:
-    if reason := _namespaced():
+    if reason := namespaced():
         pytest.skip(reason)
     modules = str(node_path())
-    network, servers = Network(daemon.folder), None
-    try:
-        subjects = {cloud: f"system:serviceaccount:demo:{cloud}" for cloud in ("azure", "alibaba")}
-        servers = subprocess.Popen(
-            [*network.enter, sys.executable, "-c", SERVERS, ISSUER, json.dumps(subjects)],
-            stdout=subprocess.PIPE, env={**daemon.environment, "PYTHONPATH": str(Path(__file__).parents[2])},
-        )  # fmt: skip
-        assert servers.stdout
-        urls = json.loads(servers.stdout.readline())
-        daemon.prefix = network.enter
-        daemon.start(_chosen(urls), wait=False)
-        until(lambda: daemon.log("agent.started") or (daemon.process and daemon.process.poll() is not None))
-        done = subprocess.run(
-            [*network.enter, *COMMAND, "wait", "--timeout", "20", "-c", str(daemon.file)],
-            env=daemon.environment, cwd=daemon.folder, capture_output=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, daemon.text()
-        assert _said(daemon, network, sys.executable, "-c", AZURE)
-        node = _said(daemon, network, "node", str(SCRIPTS / "azure.cjs"), "default", lines="0\n", NODE_PATH=modules)
+    subjects = {cloud: f"system:serviceaccount:demo:{cloud}" for cloud in ("azure", "alibaba")}
+    with beside(daemon, SERVERS, ISSUER, json.dumps(subjects)) as (network, urls):
+        delivered(daemon, network, _chosen(urls))
+        assert said(daemon, network, sys.executable, "-c", AZURE)
+        node = said(daemon, network, "node", str(SCRIPTS / "azure.cjs"), "default", lines="0\n", NODE_PATH=modules)
         assert "token" in json.loads(node.splitlines()[-1]), node
         assert _answered(daemon, network, "azure-imds") == {"200": 2, "400": 2}, "each asks first whether anybody is there"
-        ids = _said(daemon, network, sys.executable, "-c", ALIBABA).split()
+        ids = said(daemon, network, sys.executable, "-c", ALIBABA).split()
         assert len(set(ids)) == 1
         assert ids[0].startswith("STS."), ids
         assert _answered(daemon, network, "ecs") == {"200": 4}, "a token, the role, a token, the session: once for three reads"
-        node = _said(daemon, network, "node", str(SCRIPTS / "alibaba.cjs"), "nowhere.example", "9", lines="\n", NODE_PATH=modules)
+        node = said(daemon, network, "node", str(SCRIPTS / "alibaba.cjs"), "nowhere.example", "9", lines="\n", NODE_PATH=modules)
         assert json.loads(node.splitlines()[-1]).get("id") == ids[0], node
-        told = _said(daemon, network, *COMMAND, "-c", str(daemon.file), "env", "alibaba")
+        told = said(daemon, network, *COMMAND, "-c", str(daemon.file), "env", "alibaba")
         shell = f"{told}\nexec {sys.executable} -c '{ALIBABA}'"
-        assert _said(daemon, network, "/bin/sh", "-c", shell).split() == ids
+        assert said(daemon, network, "/bin/sh", "-c", shell).split() == ids
         assert _answered(daemon, network, "ecs")["200"] == 4 + 4 + 2, "who is told the role need not ask"
-        assert daemon.process
-        daemon.process.terminate()
-        assert daemon.process.wait(10) == 0
-        daemon.process = None
-    finally:
-        daemon.kill()
-        if servers:
-            with servers:
-                servers.kill()
-        network.close()
 
 
 def _answered(daemon: Daemon, network: Network, dialect: str) -> dict[str, int]:
     """Requests by status."""
     url = f"http://{daemon.address('admin')}/metrics"
-    text = _said(daemon, network, sys.executable, "-c", f"import urllib.request; print(urllib.request.urlopen('{url}').read().decode())")
+    text = said(daemon, network, sys.executable, "-c", f"import urllib.request; print(urllib.request.urlopen('{url}').read().decode())")
     lines = [line for line in text.splitlines() if line.startswith("wi_agent_metadata_requests_total{") and f'dialect="{dialect}"' in line]
     return {line.split('code="')[1][:3]: int(float(line.rsplit(" ", 1)[1])) for line in lines}

@@ -105,20 +105,25 @@ class Endpoint:
 
     async def send(self, raw: bytes, *, host: str = "127.0.0.1", quiet: float = 5.0) -> Reply:
         """These bytes, and what they bring until the connection is closed, or quiet for so many seconds."""
-        reader, writer = await asyncio.open_connection(host, self.port)
-        found = b""
-        with closing(writer):
-            try:
-                writer.write(raw)
-                while True:
-                    async with asyncio.timeout(quiet):
-                        part = await reader.read(65536)
-                    if not part:
-                        break
-                    found += part
-            except (ConnectionError, TimeoutError):
-                pass
-        return reply(found)
+        return reply(await brought(self.port, raw, host=host, quiet=quiet))
+
+
+async def brought(port: int, raw: bytes, *, host: str = "127.0.0.1", quiet: float = 5.0) -> bytes:
+    """All that comes until the connection is closed, or quiet for so long."""
+    reader, writer = await asyncio.open_connection(host, port)
+    found = b""
+    with closing(writer):
+        try:
+            writer.write(raw)
+            while True:
+                async with asyncio.timeout(quiet):
+                    part = await reader.read(65536)
+                if not part:
+                    break
+                found += part
+        except (ConnectionError, TimeoutError):
+            pass
+    return found
 
 
 async def framed(reader: asyncio.StreamReader, *, bodyless: bool = False) -> Reply:
