@@ -26,6 +26,7 @@ from agent.session import Session
 from agent.settings import Address
 from agent.store import Store
 from agent.tally import Tally
+from agent.tasks import Tasks
 from agent.toolbox import Issuer, Toolbox
 
 log = structlog.get_logger()
@@ -58,19 +59,21 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
     _on_signals({signal.SIGTERM: stopping, signal.SIGINT: stopping})
     try:
         async with _parts(config, clock, environ) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-            fleet = Fleet(parts.store, parts.toolbox, group, environ)
+            tasks = Tasks(group, parts.store, parts.toolbox)
+            fleet = Fleet(parts.store, parts.toolbox, tasks, environ)
             stack.push_async_callback(fleet.close)
             reloader = Reloader(path, environ, config, fleet, clock)
             _on_signals({signal.SIGHUP: reloader.asked.set, signal.SIGUSR1: lambda: _renew_all(parts.store, clock)})
             await _publish(stack, config, parts)
             await fleet.apply(config)
-            await _listen(stack, config, parts, clock, reloader)
-            group.create_task(fleet.welcome(), name="welcome variants")
-            group.create_task(reloader.run(), name="reload")
+            await _listen(stack, config, parts, clock, reloader, tasks)
+            group.create_task(tasks.watch(), name="watch tasks")
+            tasks.start("variants", fleet.welcome)
+            tasks.start("reload", reloader.run)
             herald = Herald(parts.store, parts.toolbox, lambda: fleet.identities, fleet.uid)
-            group.create_task(herald.run(), name="tell of failures")
+            tasks.start("events", herald.run)
             if parts.toolbox.issuer:
-                group.create_task(parts.toolbox.issuer.keyring.run(), name="rotate issuer keys")
+                tasks.start("issuer", parts.toolbox.issuer.keyring.run)
             asyncio.get_running_loop().call_later(STARTED, _collect)
             log.info("agent.started", identities=len(config.identities), control=config.control.socket)
             await stop.wait()
@@ -88,7 +91,7 @@ async def once(config: Config, environ: Mapping[str, str], limit: float) -> list
     undelivered: list[str] = []
     try:
         async with _parts(config, clock, environ) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-            fleet = Fleet(parts.store, parts.toolbox, group, environ)
+            fleet = Fleet(parts.store, parts.toolbox, Tasks(group, parts.store, parts.toolbox), environ)
             stack.push_async_callback(fleet.close)
             asyncio.get_running_loop().call_later(STARTED, _collect)
             await fleet.apply(config)
@@ -131,7 +134,7 @@ async def _publish(stack: AsyncExitStack, config: Config, parts: Parts) -> None:
         await stack.enter_async_context(listening(answering(config.issuer.url.text, issuer.keyring), config.issuer.listen, "issuer"))
 
 
-async def _listen(stack: AsyncExitStack, config: Config, parts: Parts, clock: Clock, reloader: Reloader) -> None:
+async def _listen(stack: AsyncExitStack, config: Config, parts: Parts, clock: Clock, reloader: Reloader, tasks: Tasks) -> None:
     from agent.metrics import Collector  # noqa: PLC0415  # prometheus_client and aiohttp.web, which `once` does without
     from agent.serving.admin import AdminEndpoint  # noqa: PLC0415
     from agent.serving.control import ControlEndpoint  # noqa: PLC0415
@@ -139,7 +142,7 @@ async def _listen(stack: AsyncExitStack, config: Config, parts: Parts, clock: Cl
 
     keyring = parts.toolbox.issuer and parts.toolbox.issuer.keyring
     collector = Collector(parts.store, parts.tally, clock, reloader, keyring.states if keyring else tuple)
-    control = ControlEndpoint(parts.store, clock, lambda: reloader.refused)
+    control = ControlEndpoint(parts.store, clock, lambda: reloader.refused, tasks.failures)
     await stack.enter_async_context(listening(control.answer, [Address("", 0, config.control.socket)], "control"))
     if any(identity.serve.dialects for identity in config.identities):
         from agent.serving.metadata import MetadataEndpoint  # noqa: PLC0415
@@ -148,7 +151,7 @@ async def _listen(stack: AsyncExitStack, config: Config, parts: Parts, clock: Cl
         await stack.enter_async_context(listening(metadata.answer, config.metadata.listen, "metadata", socket_mode=0o660))
         for name, addresses in own_ports(config).items():
             await stack.enter_async_context(listening(metadata.answering(name), addresses, f"serve.port of {name}"))
-    admin = AdminEndpoint(parts.store, clock, collector)
+    admin = AdminEndpoint(parts.store, clock, collector, tasks.unwell)
     await stack.enter_async_context(listening(admin.answer, config.admin.listen, "admin"))
 
 

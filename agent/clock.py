@@ -8,12 +8,14 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Protocol
 
+from agent.liveness import within
+
 STEP = 60.0
 """Seconds: the wall clock is looked at no less often while waiting."""
 
 
 class Clock(Protocol):
-    """The time of day and the passing of it."""
+    """The time of day and the passing of it. Each wait is a promise to go on by its end: `with within(seconds)`."""
 
     def now(self) -> datetime:
         """Aware UTC."""
@@ -32,13 +34,15 @@ class WallClock:
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        with within(seconds):
+            await asyncio.sleep(seconds)
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
         if seconds > 0:
             try:
-                async with asyncio.timeout(seconds):
-                    return await event.wait()
+                with within(seconds):
+                    async with asyncio.timeout(seconds):
+                        return await event.wait()
             except TimeoutError:
                 pass
         return event.is_set()

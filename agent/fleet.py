@@ -4,25 +4,29 @@ Each identity is a keeper and its couriers, tasks in the one flat group of `app.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 import structlog
 
 from agent import providers, sinks, sources
 from agent.authorization import Authorizations, recall
+from agent.clock import STEP
 from agent.config import Config, Identity, identity_digest
 from agent.courier import Courier
 from agent.departure import close, whereabouts, withdraw
 from agent.following import Following, Former
 from agent.gate import Gate
 from agent.keeper import Keeper
+from agent.liveness import within
 from agent.model import Key, Secret, Sink
 from agent.particulars import habits, profile
 from agent.principal import followed
 from agent.reading.rules.identities import authorization
 from agent.store import Store
+from agent.tally import TaskKind
+from agent.tasks import Tasks, Work
 from agent.toolbox import Toolbox
 
 log = structlog.get_logger()
@@ -45,10 +49,10 @@ class Member:
 class Fleet:
     """All running identities."""
 
-    def __init__(self, store: Store, toolbox: Toolbox, group: asyncio.TaskGroup, environ: Mapping[str, str]) -> None:
+    def __init__(self, store: Store, toolbox: Toolbox, tasks: Tasks, environ: Mapping[str, str]) -> None:
         self._store = store
         self._toolbox = toolbox
-        self._group = group
+        self._tasks = tasks
         self._environ = environ
         self._authorizations = Authorizations()
         self._gate = Gate(16)
@@ -94,10 +98,11 @@ class Fleet:
     async def welcome(self) -> None:
         """Gives run-time variants a keeper; for ever."""
         while True:
-            key = await self._store.newcomers.get()
+            with within(None):
+                key = await self._store.newcomers.get()
             if member := self._members.get(key.identity):
                 member.tasks = [task for task in member.tasks if not task.done()]
-                member.tasks.append(self.run(member.keeper.keep(key.variant), f"keep {key.identity} {key.variant}"))
+                member.tasks.append(self.run("refresh", partial(member.keeper.keep, key.variant), key))
 
     async def close(self) -> None:
         """Lets go of every place, leaving what was written."""
@@ -143,17 +148,17 @@ class Fleet:
             tally=tools.tally,
         )
         member = self._members[identity.name] = Member(identity, keeper, places, leaving, uid=uid)
-        member.tasks = [self.run(keeper.keep(sinks=places), f"keep {identity.name}"), self.run(keeper.watch(), f"watch {identity.name}")]
+        member.tasks = [self.run("refresh", partial(keeper.keep, sinks=places), record.key), self.run("source", keeper.watch, record.key)]
         member.tasks += [
-            self.run(keeper.keep(other.key.variant), f"keep {identity.name} {other.key.variant}")
+            self.run("refresh", partial(keeper.keep, other.key.variant), other.key)
             for other in self._store.records(identity.name)
             if other is not record
         ]
         for place in places:
             courier = Courier(identity.name, place, store=self._store, clock=tools.clock, random=tools.random, tally=tools.tally)
-            member.tasks.append(self.run(courier.carry(), f"carry {identity.name} to {place.name}"))
+            member.tasks.append(self.run("delivery", courier.carry, record.key, to=place.name))
         if leaving:
-            member.tasks.append(self.run(self._see_off(member, digest), f"see off {identity.name}"))
+            member.tasks.append(self.run("withdrawal", partial(self._see_off, member, digest), record.key))
         log.info("identity.taken_up", identity=identity.name, source=about.source, provider=about.provider)
 
     async def _halt(self, identity: Identity, taken: Mapping[str, str]) -> Former | None:
@@ -188,7 +193,7 @@ class Fleet:
             grant = self._store.newest(Key(name))
             if grant and grant.digest == digest and self._store.delivered(name, self._toolbox.clock.now()):
                 break
-            await self._store.change()
+            await self._toolbox.clock.wait(self._store.news, STEP)
         for sink in list(member.leaving):
             await self._leave(member, sink)
 
@@ -237,8 +242,8 @@ class Fleet:
             await recall(identity.name, place)
         return places
 
-    def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        return self._group.create_task(work, name=name)
+    def run(self, kind: TaskKind, work: Work, key: Key, *, to: str = "") -> asyncio.Task[None]:
+        return self._tasks.start(kind, work, key, to=to)
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

@@ -14,6 +14,7 @@ from agent.config import Identity
 from agent.errors import RefreshError, Rejected
 from agent.kube.refusals import Question, absent
 from agent.kube.watch import Event, Watch
+from agent.liveness import within
 from agent.principal import Sighting, effective, followed, named, sighted
 from agent.sources.kubernetes import KubernetesSettings, ServiceAccount
 from agent.toolbox import Toolbox
@@ -69,7 +70,12 @@ class Follower:
             whose=self.identity.name,
             query=[("fieldSelector", f"metadata.name={account.name}")],  # by which `resourceNames` of a Role can allow it
         )
-        async for event in watch.events():
+        events = watch.events()
+        while True:
+            with within(None):  # silence of the API server ends by the watch's own timeout
+                event = await anext(events, None)
+            if event is None:
+                return
             await self.hear(event, account)
 
     async def hear(self, event: Event, account: ServiceAccount) -> None:

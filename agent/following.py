@@ -5,8 +5,8 @@ left behind. Only where the operator changes the settings does the old stay unti
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -19,6 +19,8 @@ from agent.model import Key, Secret, Sink
 from agent.particulars import vacant
 from agent.principal import Sighting, followed
 from agent.store import Store
+from agent.tally import TaskKind
+from agent.tasks import Work
 from agent.toolbox import Toolbox
 
 log = structlog.get_logger()
@@ -47,8 +49,8 @@ class Crew(Protocol):
     def authorization(self, identity: Identity) -> Secret | None:
         """What its clients have to present, as far as that is known."""
 
-    def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """A task in the one group."""
+    def run(self, kind: TaskKind, work: Work, key: Key) -> asyncio.Task[None]:
+        """A task in the one group, started again after it has raised."""
 
 
 class Former(NamedTuple):
@@ -81,7 +83,7 @@ class Following:
         else:
             self._enrol(identity, NotReady(f"{identity.name}: its ServiceAccount has not been seen yet"))
         follower = self._followers[identity.name] = Follower(identity, self, self._toolbox)
-        follower.task = self._crew.run(follower.follow(), f"follow {identity.name}")
+        follower.task = self._crew.run("serviceaccount", follower.follow, Key(identity.name))
 
     async def leave(self, name: str) -> Former | None:
         """Follows it no more; what there was of it is the caller's. None where it held nothing."""

@@ -9,6 +9,8 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from agent.liveness import within
+
 
 class Gate:
     """Slots per host."""
@@ -43,7 +45,8 @@ class _Host:
         self._waiting.setdefault(namespace, deque()).append(future)
         self._admit()
         try:
-            await future
+            with within(None):  # its length is the other exchanges', each with a timeout of its own
+                await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
                 self.leave(namespace)  # admitted in the same moment

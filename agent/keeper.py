@@ -15,6 +15,7 @@ from agent.adoption import adopt
 from agent.clock import Clock, wait_until
 from agent.errors import Defect, RefreshError, Unavailable, frames
 from agent.gate import Gate
+from agent.liveness import within
 from agent.model import Credential, Grant, IdentityToken, Key, Provider, Sink, Source
 from agent.plan import Plan, note_on
 from agent.record import Profile, Record
@@ -69,7 +70,8 @@ class Keeper:
         """Passes on what the source says of itself; for ever."""
         while True:
             try:
-                await self._source.changed()
+                with within(None):  # for as long as it does not change
+                    await self._source.changed()
             except RefreshError as error:
                 self._log.warning("source.watch_failed", error=str(error))
                 await self._clock.sleep(self._habits.backoff.max)
@@ -126,8 +128,9 @@ class Keeper:
         try:
             async with self._gate.slot(self._supply.host, self._habits.namespace or f"identity {self._profile.name}"):
                 began = self._clock.now()
-                async with asyncio.timeout(self._habits.timeout):
-                    result = await self._refresh(record, plan, token_due=token_due, credential_due=credential_due)
+                with within(self._habits.timeout):
+                    async with asyncio.timeout(self._habits.timeout):
+                        result = await self._refresh(record, plan, token_due=token_due, credential_due=credential_due)
         except TimeoutError:
             error = self._silence()
         except RefreshError as caught:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from agent import __version__
 from agent.clock import Clock
@@ -11,7 +11,7 @@ from agent.model import Key
 from agent.record import Profile, Record, credential_span, token_span
 from agent.schedule import State
 from agent.store import Store
-from agent.tally import BUCKETS, Tally
+from agent.tally import BUCKETS, Tally, TaskKind
 
 if TYPE_CHECKING:
     # Loaded by the first scrape, once: 18 ms that would come before the first token, and 2 MiB for nothing where nobody scrapes.
@@ -110,6 +110,12 @@ class Collector:
             ["dialect", "code"],
             tally.metadata_requests,
         )
+        yield _counter(
+            "wi_agent_task_failures",
+            "Tasks of the agent that an unexpected exception ended, and that were started again.",
+            ["task"],
+            {(task,): tally.task_failures[task] for task in get_args(TaskKind)},
+        )
         from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415
 
         seconds = HistogramMetricFamily("wi_agent_refresh_duration_seconds", "Fetch and exchange, seconds.", labels=["provider"])
@@ -157,7 +163,7 @@ def _gauge(name: str, documentation: str, *, labels: Sequence[str] | None = None
     return GaugeMetricFamily(name, documentation, value=value, labels=labels)
 
 
-def _counter(name: str, documentation: str, labels: list[str], values: Mapping[tuple[str, str], float]) -> "CounterMetricFamily":
+def _counter(name: str, documentation: str, labels: list[str], values: Mapping[Any, float]) -> "CounterMetricFamily":
     from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415
 
     family = CounterMetricFamily(name, documentation, labels=labels)

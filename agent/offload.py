@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from agent.liveness import within
+
 T = TypeVar("T")
 
 MEMORY = frozenset({"tmpfs", "ramfs"})
@@ -57,4 +59,5 @@ async def in_thread(name: str, call: Callable[[], T]) -> T:
             pass  # the loop has ended: nobody waits for this any more
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return await future
+    with within(None):  # a disk that hangs is not a task that does
+        return await future

@@ -14,6 +14,7 @@ from agent.config import Config, own_ports
 from agent.errors import ConfigError
 from agent.fleet import Fleet
 from agent.reading import load
+from agent.tasks import REMEDY
 
 log = structlog.get_logger()
 
@@ -60,7 +61,10 @@ class Reloader:
         return not await self._clock.wait(self.asked, SETTLED) and stamp == _stamp(self._path)
 
     async def reload(self) -> bool:
-        """Reads the file and applies it; False where it is refused."""
+        """Reads the file and applies it; False where it is refused.
+
+        Raises what is neither, a bug, after saying so in `refused`; the next `run` reads the file again.
+        """
         try:
             config = load(self._path, self._environ)
             refuse_restart(self._opened, config)
@@ -69,11 +73,23 @@ class Reloader:
             self.refused = tuple(str(error).splitlines())
             log.error("config.refused", file=str(self._path), errors=error.message.splitlines(), remedy=error.remedy)  # noqa: TRY400
             return False
-        await self._fleet.apply(config)
+        except Exception as error:
+            self._unread(f"cannot read {self._path}", error)
+            raise
+        try:
+            await self._fleet.apply(config)
+        except Exception as error:
+            self._unread(f"cannot apply {self._path}", error)
+            raise
         self.running = config
         self.successful, self.succeeded_at, self.refused = True, self._clock.now(), ()
         log.info("config.reloaded", file=str(self._path), identities=len(config.identities))
         return True
+
+    def _unread(self, failed: str, error: Exception) -> None:
+        """Name the kind only: the message may hold a secret."""
+        self.successful, self._seen = False, None
+        self.refused = (f"{failed}: {type(error).__name__} ({REMEDY})",)
 
 
 def refuse_restart(opened: Config, wanted: Config) -> None:

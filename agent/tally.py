@@ -5,9 +5,14 @@ The parts that count need not know Prometheus, and the numbers of an identity th
 
 from bisect import bisect_left
 from collections import Counter
+from typing import Literal
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Seconds; the last is the longest an attempt may take by default."""
+
+
+TaskKind = Literal["refresh", "source", "delivery", "withdrawal", "serviceaccount", "variants", "reload", "events", "issuer"]
+"""What the agent's tasks do; the first five for one identity each."""
 
 
 class Histogram:
@@ -37,6 +42,8 @@ class Tally:
         self.handed_out_stale: Counter[tuple[str, str]] = Counter()
         self.metadata_requests: Counter[tuple[str, str]] = Counter()
         """By dialect and HTTP status code."""
+        self.task_failures: Counter[str] = Counter()
+        """By kind of task."""
 
     def refreshed(self, identity: str, provider: str, result: str, seconds: float) -> None:
         """One attempt of the keeper has ended."""

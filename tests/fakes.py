@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
+from agent.liveness import within
 from agent.model import Credential, Delivery, Grant, IdentityToken, Legacy, Paths, Secret
 from agent.record import credential_span, token_span
 
@@ -27,7 +28,8 @@ class FakeClock:
     async def sleep(self, seconds: float) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._now + timedelta(seconds=seconds), next(self._order), future))
-        await future
+        with within(seconds):
+            await future
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
         if event.is_set() or seconds <= 0:
@@ -35,7 +37,8 @@ class FakeClock:
         sleeper = asyncio.ensure_future(self.sleep(seconds))
         waiter = asyncio.ensure_future(event.wait())
         try:
-            await asyncio.wait({sleeper, waiter}, return_when=asyncio.FIRST_COMPLETED)
+            with within(seconds):
+                await asyncio.wait({sleeper, waiter}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             sleeper.cancel()
             waiter.cancel()

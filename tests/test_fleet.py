@@ -11,11 +11,13 @@ import pytest
 
 from agent import fleet as module
 from agent.config import Config
+from agent.courier import Courier
 from agent.fleet import Fleet
 from agent.model import Key
 from agent.settings import convert
 from agent.store import Store
 from agent.tally import Tally
+from agent.tasks import Tasks
 from agent.toolbox import Toolbox
 from tests.fakes import FakeClock, FakeProvider, FakeSink, FakeSource, settle
 
@@ -96,7 +98,7 @@ async def running(cast: Cast, first: Config) -> AsyncIterator[tuple[Fleet, Store
     toolbox = Toolbox(clock=cast.clock, random=Random(0), tally=Tally(), http=no_http)
     try:
         async with asyncio.TaskGroup() as group:
-            fleet = Fleet(store, toolbox, group, {})
+            fleet = Fleet(store, toolbox, Tasks(group, store, toolbox), {})
             await fleet.apply(first)
             await settle()
             yield fleet, store
@@ -249,3 +251,22 @@ async def test_each_scope_of_an_azure_identity_is_kept_by_itself(cast: Cast, clo
         assert all(store.usable(Key("one", variant), clock.now()) for variant in ("", *hosts[1:]))
         assert store.record(Key("one", hosts[0])) is None
         assert len(cast.sources["one"].script.calls) <= 14, "one token for all of them"
+
+
+async def test_a_task_that_breaks_stays_with_its_identity(cast: Cast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    carry, broken = Courier.carry, [OverflowError("CANARY"), RecursionError("CANARY")]
+
+    async def break_twice(courier: Courier) -> None:
+        if courier._key.identity == "breaks" and broken:
+            raise broken.pop()
+        await carry(courier)
+
+    monkeypatch.setattr(Courier, "carry", break_twice)
+    async with running(cast, config(breaks="/b", good="/g")) as (_, store):
+        assert store.delivered("good", clock.now())
+        failure = store.record(Key("breaks")).failure  # type: ignore[union-attr]
+        assert failure
+        assert (failure.reaction, "CANARY" in failure.message) == ("defect", False)
+        await clock.advance(10)
+        assert not broken
+        assert store.delivered("breaks", clock.now()), "it was started again"

@@ -3,8 +3,10 @@
 import shutil
 import subprocess
 from datetime import timedelta
+from typing import get_args
 
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -15,7 +17,7 @@ from agent.model import Grant, Key
 from agent.record import Profile
 from agent.serving.admin import AdminEndpoint
 from agent.store import Store
-from agent.tally import Tally
+from agent.tally import Tally, TaskKind
 from tests.fakes import START, FakeClock, FakeCredential, a_token, delivery_of
 
 HOUR = 3600.0
@@ -171,6 +173,21 @@ async def test_ready_is_who_has_every_required_identity_delivered_and_unexpired(
     scene.clock.jump(0.2 * HOUR)
     assert (await ask(scene, "/readyz"))[0] == 503, "expired does not"
     assert await ask(scene, "/healthz") == (200, "ok\n"), "which no restart would mend"
+
+
+async def test_health_names_the_tasks_that_are_dead_or_hung(scene: Scene) -> None:
+    unwell = ["task reload is dead", "task delivery one to files:/x is hung, 90 s past its turn"]
+    endpoint = AdminEndpoint(scene.store, scene.clock, scene.collector, lambda: unwell)
+    answer = await endpoint.answer(make_mocked_request("GET", "/healthz"))
+    assert isinstance(answer, web.Response)
+    assert (answer.status, answer.content_type, answer.text) == (503, "text/plain", "\n".join(unwell) + "\n")
+
+
+async def test_failures_of_every_kind_of_task_are_counted_from_nought(scene: Scene) -> None:
+    scene.tally.task_failures["reload"] += 2
+    counted = scene.values("wi_agent_task_failures_total")
+    assert set(counted) == {(kind,) for kind in get_args(TaskKind)}
+    assert (counted["reload",], counted["serviceaccount",]) == (2, 0)
 
 
 async def test_the_admin_listener_answers_get_for_its_paths_and_nothing_else(scene: Scene) -> None:

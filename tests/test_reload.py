@@ -4,16 +4,24 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 
+import pytest
 import yaml
 
+from agent import reload
 from agent.config import Config
 from agent.fleet import Fleet
 from agent.reading import load
 from agent.reload import LOOK_EVERY, SETTLED, Reloader
+from agent.store import Store
+from agent.tally import Tally
+from agent.tasks import REMEDY, Tasks
+from agent.toolbox import Toolbox
 from tests.e2e.daemon import configuration, identity
 from tests.fakes import FakeClock
+from tests.test_liveness import no_http
 
 
 class Taken:
@@ -75,3 +83,31 @@ async def test_a_changed_file_is_read_six_seconds_later_at_most_and_at_once_when
         reloader.asked.set()
         await clock.advance(0)
         assert taken.names[1:] == [[]], "who says so has written it"
+
+
+async def test_a_bug_in_reading_is_shown_and_the_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, clock = tmp_path / "config.yaml", FakeClock()
+    path.write_text(text("one"))
+    taken = Taken()
+    reloader = Reloader(path, {}, load(path, {}), cast("Fleet", taken), clock)
+    faults: list[Exception] = [ValueError("canary"), RecursionError("canary")]
+
+    def fail(*_: object) -> Config:
+        if faults:
+            raise faults.pop(0)
+        return load(path, {})
+
+    monkeypatch.setattr(reload, "load", fail)
+    async with asyncio.TaskGroup() as group:
+        tasks = Tasks(group, Store(), Toolbox(clock=clock, random=Random(0), tally=Tally(), http=no_http))
+        running = tasks.start("reload", reloader.run)
+        reloader.asked.set()
+        await clock.advance(0)
+        assert not reloader.successful
+        assert reloader.refused == (f"cannot read {path}: ValueError ({REMEDY})",)
+        assert [failure.task for failure in tasks.failures()] == ["reload"]
+        await clock.advance(3 * (LOOK_EVERY + SETTLED))
+        assert taken.names == [["one"]]
+        assert reloader.successful
+        assert reloader.refused == ()
+        running.cancel()

@@ -38,7 +38,18 @@ def render(found: dict[str, Any], *, colour: bool = False, columns: int | None =
             "the configuration file was changed and refused; the one before it runs on:",
             *(f"  {plain(line)}" for line in refused),
         ]
+    for failure in found.get("failedTasks", ()):
+        lines += ["", *map(plain, _failed_task(failure))]
     return "\n".join(lines)
+
+
+def _failed_task(failure: dict[str, Any]) -> list[str]:
+    times = "once" if failure["count"] == 1 else f"{failure['count']} times in a row"
+    return [
+        f"task {failure['task']}: {failure['result']}, {times}, last at {failure['at'][:19]}Z; it is started again",
+        f"  {failure['message']}",
+        f"  → {failure['remedy']}",
+    ]
 
 
 def _table(found: dict[str, Any], longest: int | None = None) -> tuple[list[tuple[str, ...]], list[int]]:

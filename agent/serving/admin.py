@@ -1,6 +1,7 @@
 """The admin listener: GET /metrics, /healthz, /readyz and /readyz/NAME, and nothing else."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
@@ -13,10 +14,12 @@ from agent.store import Store
 class AdminEndpoint:
     """For Prometheus and for kubelet's probes. Depends on no cloud."""
 
-    def __init__(self, store: Store, clock: Clock, collector: Collector) -> None:
+    def __init__(self, store: Store, clock: Clock, collector: Collector, unwell: Callable[[], Sequence[str]] = tuple) -> None:
+        """`unwell`: the tasks that are dead or hung, a line each."""
         self._store = store
         self._clock = clock
         self._collector = collector
+        self._unwell = unwell
         self._turn = asyncio.Lock()
         """A scrape takes milliseconds in which nobody else is answered: SDKs and probes come between two, however many there are."""
         self._scrapes = 0
@@ -30,7 +33,7 @@ class AdminEndpoint:
         if path == "/metrics":
             return await self._scrape(request.headers.get("Accept", ""))
         if path == "/healthz":
-            return web.Response(text="ok\n")
+            return self._healthy()
         if path == "/readyz":
             return self._ready(None)
         if path.startswith("/readyz/"):
@@ -48,6 +51,12 @@ class AdminEndpoint:
         finally:
             self._scrapes -= 1
         return web.Response(body=body, headers={"Content-Type": content_type})
+
+    def _healthy(self) -> web.Response:
+        """That this is answered says that the loop turns."""
+        if unwell := self._unwell():
+            return web.Response(status=503, text="\n".join(unwell) + "\n")
+        return web.Response(text="ok\n")
 
     def _ready(self, name: str | None) -> web.Response:
         now = self._clock.now()

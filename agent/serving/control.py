@@ -15,6 +15,7 @@ from agent.clock import Clock
 from agent.model import Key
 from agent.serving.status import describe
 from agent.store import Store
+from agent.tasks import TaskFailure
 
 LONGEST = 3600.0
 """Seconds that a request may wait."""
@@ -25,17 +26,24 @@ RENEWAL = 60.0
 class ControlEndpoint:
     """For the person at the same machine."""
 
-    def __init__(self, store: Store, clock: Clock, refused: Callable[[], Sequence[str]] = tuple) -> None:
-        """`refused`: why the configuration file as it is now was refused, a line each."""
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        refused: Callable[[], Sequence[str]] = tuple,
+        failures: Callable[[], Sequence[TaskFailure]] = tuple,
+    ) -> None:
+        """`refused`: why the configuration file as it is now was refused, a line each; `failures`: of the agent's own tasks."""
         self._store = store
         self._clock = clock
         self._refused = refused
+        self._failures = failures
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request."""
         match request.method, request.path:
             case "GET", "/status":
-                return _json(200, describe(self._store, self._clock, self._refused()))
+                return _json(200, describe(self._store, self._clock, self._refused(), self._failures()))
             case "GET", "/wait":
                 return await self._wait(request)
             case "POST", "/renew":
@@ -54,7 +62,7 @@ class ControlEndpoint:
                     await self._store.change()
         except TimeoutError:
             pass
-        return _json(200, describe(self._store, self._clock, self._refused()))
+        return _json(200, describe(self._store, self._clock, self._refused(), self._failures()))
 
     async def _renew(self, request: web.BaseRequest) -> web.Response:
         try:

@@ -10,21 +10,34 @@ from agent.model import Key
 from agent.record import Failure, Landing, Profile, Record, credential_span, landing_state, token_span
 from agent.schedule import Span, State
 from agent.store import Store
+from agent.tasks import TaskFailure
 
 
-def describe(store: Store, clock: Clock, refused: Sequence[str] = ()) -> dict[str, Any]:
-    """All identities; `refused` is why the configuration file as it is now was, a line each."""
+def describe(store: Store, clock: Clock, refused: Sequence[str] = (), failures: Sequence[TaskFailure] = ()) -> dict[str, Any]:
+    """All identities; `refused` is why the configuration file as it is now was, a line each; `failures` those of the agent's tasks."""
     now = clock.now()
     return {
         "version": __version__,
         "now": _time(now),
         "ready": store.ready(now),
         "refusedConfiguration": list(refused),
+        "failedTasks": [_task(failure) for failure in failures],
         "identities": [
             _identity(store, profile, record, now)
             for profile in sorted(store.profiles(), key=lambda profile: profile.name)
             if (record := store.record(Key(profile.name)))
         ],
+    }
+
+
+def _task(failure: TaskFailure) -> dict[str, Any]:
+    return {
+        "task": failure.task,
+        "result": failure.result,
+        "message": failure.message,
+        "remedy": failure.remedy,
+        "at": _time(failure.at),
+        "count": failure.count,
     }
 
 

@@ -130,6 +130,21 @@ def test_a_refused_configuration_is_said_with_every_reason() -> None:
     assert "\x1b" not in shown[-1]
 
 
+def test_a_failed_task_is_shown_with_its_remedy() -> None:
+    failure = {
+        "task": "reload",
+        "result": "defect",
+        "message": "ValueError\x1b in task reload",
+        "remedy": "report it",
+        "at": NOW,
+        "count": 3,
+    }
+    shown = render({"now": NOW, "identities": [identity("a")], "failedTasks": [failure]}).splitlines()
+    assert shown[-3].startswith("task reload: defect, 3 times in a row, last at ")
+    assert shown[-1] == "  → report it"
+    assert "\x1b" not in shown[-2]
+
+
 def test_none_at_all_is_said() -> None:
     assert render({"now": NOW, "identities": []}).endswith("no identities are configured")
 

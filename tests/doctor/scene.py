@@ -20,6 +20,7 @@ from agent.fleet import Fleet
 from agent.model import Key
 from agent.reading import load
 from agent.reload import Reloader
+from agent.tasks import Tasks
 from tests.servers.cloud import ROLE, Cloud, cloud
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "doctor"
@@ -81,11 +82,13 @@ class Scene:
         found, clock = load(CONFIG, os.environ), WallClock()
         try:
             async with _parts(found, clock, {}) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-                fleet = Fleet(parts.store, parts.toolbox, group, os.environ)
+                fleet = Fleet(parts.store, parts.toolbox, Tasks(group, parts.store, parts.toolbox), os.environ)
                 stack.push_async_callback(fleet.close)
                 await _publish(stack, found, parts)
                 await fleet.apply(found)
-                await _listen(stack, found, parts, clock, Reloader(CONFIG, os.environ, found, fleet, clock))
+                await _listen(
+                    stack, found, parts, clock, Reloader(CONFIG, os.environ, found, fleet, clock), Tasks(group, parts.store, parts.toolbox)
+                )
                 async with asyncio.timeout(5):
                     while not (parts.store.delivered(NAME, clock.now()) if delivered else failed(parts)):
                         await parts.store.change()

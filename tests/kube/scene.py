@@ -20,6 +20,7 @@ from agent.session import Session
 from agent.settings import convert
 from agent.store import Store
 from agent.tally import Tally
+from agent.tasks import Tasks
 from agent.toolbox import Toolbox
 from tests.servers.site import Site
 
@@ -84,7 +85,7 @@ class Scene:
             toolbox = Toolbox(clock=clock, random=Random(1), tally=Tally(), http=session.get, aws=aws, kube=kube)
             try:
                 async with asyncio.TaskGroup() as group:
-                    self.fleet = Fleet(self.store, toolbox, group, {})
+                    self.fleet = Fleet(self.store, toolbox, Tasks(group, self.store, toolbox), {})
                     await self.fleet.apply(config or self.config())
                     yield
                     raise EOFError

@@ -16,6 +16,7 @@ from agent.record import Record
 from agent.serving.status import describe
 from agent.settings import convert
 from agent.store import Store
+from agent.tasks import Tasks
 from tests.fakes import FakeClock
 from tests.servers.cloud import ROLE, Cloud, cloud
 from tests.serving.endpoint import AUTHORIZATION, NAME, Endpoint, endpoint
@@ -87,7 +88,7 @@ async def stand(
         config = convert({"identities": [identity], "refresh": {"jitter": 0.0}}, Config)
         store = Store()
         async with endpoint(store, clock, one.toolbox.tally) as served, asyncio.TaskGroup() as group:
-            fleet = Fleet(store, one.toolbox, group, {})
+            fleet = Fleet(store, one.toolbox, Tasks(group, store, one.toolbox), {})
             await fleet.apply(config)
             built = Stand(clock, one, store, served, fleet)
             if first:
