@@ -44,6 +44,7 @@ def read_token(
         issued_at=_time(claims.get("iat")) or now,
         expires_at=min(known),
         id=_text(claims.get("jti")),
+        account_uid=_account_uid(claims),
         companions=companions or {},
     )
 
@@ -73,6 +74,13 @@ def _warn_after(claims: Mapping[str, Any]) -> object:
     """Kubernetes extends some tokens to a year and names here when they were due (KEP-1205, `warnafter`)."""
     private = claims.get("kubernetes.io")
     return private.get("warnafter") if isinstance(private, dict) else None
+
+
+def _account_uid(claims: Mapping[str, Any]) -> str:
+    """The UID of the ServiceAccount (KEP-1205, `kubernetes.io`.`serviceaccount`.`uid`); empty in any other token."""
+    private = claims.get("kubernetes.io")
+    account = private.get("serviceaccount") if isinstance(private, dict) else None
+    return _text(account.get("uid")) if isinstance(account, dict) else ""
 
 
 def _time(value: object) -> datetime | None:

@@ -7,7 +7,7 @@ https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from secrets import token_hex
 from typing import Any
 
@@ -31,6 +31,8 @@ GATHERING = 1.0
 """Seconds after a change before it is told: what is over by then was none."""
 LATER = 30.0
 """Seconds until events are tried again that the API server could not take."""
+BARRED_SECONDS = 600.0
+"""Until events are tried again in a namespace where the agent may not create any: the right may have been granted."""
 FOR_LONG = 3600.0
 """Seconds; whatever changes ends the wait."""
 IN_A_ROW = 3
@@ -64,8 +66,10 @@ class Herald:
         self._identities = identities
         self._uid = uid
         self._told: dict[str, Told] = {}
-        self._barred: set[tuple[str, str]] = set()
-        """Kubeconfig and namespace of those where no event may be created."""
+        self._barred: dict[tuple[str, str], datetime] = {}
+        """Kubeconfig and namespace of those where no event may be created, and when that is tried again."""
+        self._reported: set[tuple[str, str]] = set()
+        """Those of which the log has it."""
 
     async def run(self) -> None:
         """For ever."""
@@ -96,7 +100,8 @@ class Herald:
                 told.failing = failing
                 told.changes[failing] += 1
             before = told.at.get(failing)
-            if told.failing != told.said and (before is None or (now - before).total_seconds() >= QUIET):
+            ripe = told.failing != told.said and (before is None or (now - before).total_seconds() >= QUIET)
+            if ripe and not self._is_barred(identity.source, self._about(name, identity.source), now):
                 yield name
 
     async def _say(self, name: str) -> bool:
@@ -106,34 +111,52 @@ class Herald:
             return True
         now, failing = self._toolbox.clock.now(), told.failing
         about = self._about(name, identity.source)
-        namespace, kubeconfig = about["namespace"], identity.source.kubeconfig or ""
-        if (kubeconfig, namespace) not in self._barred:
-            try:
-                await self._toolbox.kube.client(identity.source.kubeconfig).send(
-                    "POST", f"/api/v1/namespaces/{namespace}/events", body=self._event(name, told, about, now)
-                )
-            except RefusedError as error:
-                if error.status in {401, 429} or error.status >= 500:
-                    return False
-                if error.status == 403:
-                    self._barred.add((kubeconfig, namespace))
+        if self._is_barred(identity.source, about, now):  # since another's event was refused a moment ago
+            return True
+        namespace = about["namespace"]
+        place = (identity.source.kubeconfig or "", namespace)
+        try:
+            await self._toolbox.kube.client(identity.source.kubeconfig).send(
+                "POST", f"/api/v1/namespaces/{namespace}/events", body=self._event(name, told, about, now)
+            )
+        except RefusedError as error:
+            if error.status in {401, 429} or error.status >= 500:
+                return False
+            if place not in self._reported or error.status != 403:
                 question = Question(verb="create", resource="events", namespace=namespace)
                 log.info("events.not_written", namespace=namespace, reason=f"the API server answered {error.status} to {question}")
-            except RefreshError:
-                return False
+            if error.status == 403:
+                self._reported.add(place)
+                self._barred[place] = now + timedelta(seconds=BARRED_SECONDS)
+                return True
+        except RefreshError:
+            return False
+        else:
+            self._reported.discard(place)
+        self._barred.pop(place, None)
         told.said, told.at[failing] = failing, now
         told.changes[failing] = 0
         return True
 
     def _about(self, name: str, source: KubernetesSettings) -> dict[str, str]:
         """The ServiceAccount; the agent's own pod where that is known not to be there."""
-        account, uid = source.service_account, self._uid(name)
+        account, uid = source.service_account, self._uid(name) or self._token_uid(name)
         identity = self._identities()[name]
         pod = self._toolbox.kube.pod if self._toolbox.kube else None
         if getattr(identity.provider, "from_service_account", False) and not uid and pod:
             return {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
         found = {"apiVersion": "v1", "kind": "ServiceAccount", "namespace": account.namespace, "name": account.name}
         return found | ({"uid": uid} if uid else {})
+
+    def _is_barred(self, source: KubernetesSettings, about: Mapping[str, str], now: datetime) -> bool:
+        until = self._barred.get((source.kubeconfig or "", about["namespace"]))
+        return until is not None and now < until
+
+    def _token_uid(self, name: str) -> str:
+        """The UID in the newest token; `kubectl describe serviceaccount` shows events that name it only."""
+        record = self._store.record(Key(name))
+        token = record.grant.token if record and record.grant else None
+        return token.account_uid if token else ""
 
     def _event(self, name: str, told: Told, about: Mapping[str, str], now: datetime) -> dict[str, Any]:
         pod = self._toolbox.kube.pod if self._toolbox.kube else None

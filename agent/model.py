@@ -61,6 +61,10 @@ class IdentityToken:
     """The earliest of `exp`, `kubernetes.io/warnafter` and what its giver said, UTC."""
     id: str = ""
     """`jti`, where the token has one."""
+    account_uid: str = ""
+    """Of the ServiceAccount, by the claim `kubernetes.io`; empty for other tokens."""
+    note: str = ""
+    """For people: in what the token is less than was asked for."""
     companions: Mapping[str, str] = field(default_factory=dict)
     """Public files that belong beside the token, by name: `ca.crt`, `namespace`."""
 

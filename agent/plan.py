@@ -138,4 +138,4 @@ def note_on(grant: Grant, token: Policy, credential: Policy) -> str:
                 f"the {what} was granted for {span.lifetime:.0f} s: its consumers want {policy.margin:.0f} s left, they get "
                 f"{granted:.0f} s and ask more often than they need to; let the cloud grant a longer session"
             )
-    return ""
+    return grant.token.note if grant.token else ""

@@ -7,7 +7,7 @@ files of the temporary directory for as long as the process lives, and reads a `
 import base64
 import binascii
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where kubelet projects a pod's own token and the cluster's CA: KEP-1205, and every client since."""
 LONGEST = 1024 * 1024
 """Bytes of a file that is read: the API server's own limit for an object."""
+
+Reader = Callable[[Path, str], str]
+"""Returns the text of a file; the second argument is the remedy to name if it cannot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +42,27 @@ class Access:
     """Sent as Bearer; it may change without a new connection."""
     server_name: str = ""
     proxy: str = ""
-    verified: bool = True
     user: str = ""
     """The kubeconfig's name for whom we are, for messages."""
 
 
-def in_cluster(environ: Mapping[str, str], folder: Path) -> Access:
+def read_file(path: Path, remedy: str) -> str:
+    """Return the text. Raises NotReady, Unavailable or Rejected."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LONGEST)
+        return data.decode()
+    except FileNotFoundError:
+        raise NotReady(f"there is no {path}", remedy=remedy) from None
+    except PermissionError:
+        raise Rejected(f"may not read {path}", remedy=f"let uid {os.geteuid()} or its groups read it") from None
+    except UnicodeDecodeError:
+        raise Rejected(f"{path} is not text", remedy=remedy) from None
+    except OSError as error:
+        raise Unavailable(f"cannot read {path}: {error.strerror}") from error
+
+
+def in_cluster(environ: Mapping[str, str], folder: Path, read: Reader = read_file) -> Access:
     """By the pod's own service account. Raises NotReady, Unavailable or Rejected."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
@@ -52,23 +70,23 @@ def in_cluster(environ: Mapping[str, str], folder: Path) -> Access:
             "this is no pod: KUBERNETES_SERVICE_HOST is not set", remedy="set source.kubeconfig, or run the agent in the cluster"
         )
     mounted = "set automountServiceAccountToken: true, or project the token there"
-    token = _read(folder / "token", mounted).strip()
+    token = read(folder / "token", mounted).strip()
     if not token:
         raise NotReady(f"the agent's own token {folder / 'token'} is empty", remedy=mounted)
     return Access(
         server=_server(f"https://{_bracketed(host)}:{port}", "KUBERNETES_SERVICE_HOST"),
-        ca=_read(folder / "ca.crt", mounted),
+        ca=read(folder / "ca.crt", mounted),
         token=Secret(_header(token, folder / "token")),
     )
 
 
-def from_kubeconfig(path: Path) -> Access:
+def from_kubeconfig(path: Path, read: Reader = read_file) -> Access:
     """By the current context of a kubeconfig; its `tokenFile` is read each time. Raises NotReady, Unavailable or Rejected."""
-    text = _read(path, "check source.kubeconfig")
+    text = read(path, "check source.kubeconfig")
     try:
         document = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError):
-        document = None  # the parser's complaint quotes the line, and in it perhaps a token
+    except Exception:  # noqa: BLE001  # PyYAML raises AttributeError and TypeError, too; its words quote a line, perhaps with a token
+        document = None
     if not isinstance(document, dict):
         raise Rejected(f"{path} is no kubeconfig", remedy="check source.kubeconfig")
     context = _named(document, "context", document.get("current-context"), path)
@@ -81,17 +99,23 @@ def from_kubeconfig(path: Path) -> Access:
                 f"{path}: its user signs in by `{unread}`, which the agent does not do",
                 remedy="give the user a tokenFile, a token or a client certificate",
             )
-    token = _text(user, "token") or (_read(path.parent / user["tokenFile"], "check the tokenFile") if _text(user, "tokenFile") else "")
-    key = _pem(user, "client-key", path)
+    if cluster.get("insecure-skip-tls-verify"):
+        raise Rejected(
+            f"{path}: its cluster sets `insecure-skip-tls-verify`: the agent sends its token to verified API servers only",
+            remedy="remove it, and set certificate-authority or certificate-authority-data to the API server's authority",
+        )
+    token = _text(user, "token") or (read(path.parent / user["tokenFile"], "check the tokenFile") if _text(user, "tokenFile") else "")
+    key = _pem(user, "client-key", path, read)
+    if "ENCRYPTED" in key:  # OpenSSL would ask a terminal for its password
+        raise Rejected(f"{path}: its client-key is encrypted", remedy="store the key without a password, in a file of mode 0600")
     return Access(
         server=_server(_text(cluster, "server"), path),
-        ca=_pem(cluster, "certificate-authority", path),
-        certificate=_pem(user, "client-certificate", path),
+        ca=_pem(cluster, "certificate-authority", path, read),
+        certificate=_pem(user, "client-certificate", path, read),
         key=Secret(key) if key else None,
         token=Secret(_header(token.strip(), path)) if token.strip() else None,
         server_name=_text(cluster, "tls-server-name"),
         proxy=_text(cluster, "proxy-url"),
-        verified=cluster.get("insecure-skip-tls-verify") is not True,
         user=str(name or ""),
     )
 
@@ -106,29 +130,14 @@ def _named(document: Mapping[str, Any], kind: str, name: object, path: Path) -> 
     raise Rejected(f"{path} has no {kind} of the name that it points to", remedy="check its current-context")
 
 
-def _pem(entry: Mapping[str, Any], name: str, path: Path) -> str:
+def _pem(entry: Mapping[str, Any], name: str, path: Path, read: Reader) -> str:
     """What stands in `<name>-data`, or in the file that `<name>` names; relative to the kubeconfig, as for kubectl."""
     if data := _text(entry, f"{name}-data"):
         try:
             return base64.b64decode(data, validate=True).decode("ascii")
         except (binascii.Error, ValueError):
             raise Rejected(f"{path}: {name}-data is not base64 of PEM", remedy="check the kubeconfig") from None
-    return _read(path.parent / _text(entry, name), f"check {name} in {path}") if _text(entry, name) else ""
-
-
-def _read(path: Path, remedy: str) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(LONGEST)
-        return data.decode()
-    except FileNotFoundError:
-        raise NotReady(f"there is no {path}", remedy=remedy) from None
-    except PermissionError:
-        raise Rejected(f"may not read {path}", remedy=f"let uid {os.geteuid()} or its groups read it") from None
-    except UnicodeDecodeError:
-        raise Rejected(f"{path} is not text", remedy=remedy) from None
-    except OSError as error:
-        raise Unavailable(f"cannot read {path}: {error.strerror}") from error
+    return read(path.parent / _text(entry, name), f"check {name} in {path}") if _text(entry, name) else ""
 
 
 def _text(entry: Mapping[str, Any], name: str) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from agent.claims import read_token
 from agent.clock import Clock
 from agent.errors import RefreshError, Rejected, Unavailable
-from agent.kube.access import Access
+from agent.kube.access import Access, Reader
+from agent.kube.credentials import Credentials
 from agent.kube.line import CONNECT, Line, broken, load
 from agent.kube.refusals import Asker, Question, RefusedError, refused, sort
 from agent.offload import in_thread
@@ -26,12 +27,12 @@ PATIENCE = 10.0
 class Kube:
     """Loads and opens nothing before it is asked."""
 
-    def __init__(self, host: str, read: Callable[[], Access], clock: Clock, *, patience: float = PATIENCE) -> None:
+    def __init__(self, host: str, load: Callable[[Reader], Access], clock: Clock, *, patience: float = PATIENCE) -> None:
         self.host = host
         """What requests to it are counted under; the place of its kubeconfig, for its address may change."""
         self.ca = ""
         """The cluster's CA by which it was last asked, PEM; empty before, and where the system's authorities will do."""
-        self._read = read
+        self.credentials = Credentials(load, clock)
         self._clock = clock
         self._patience = patience
         self._line: Line | None = None
@@ -68,7 +69,7 @@ class Kube:
     async def asker(self) -> Asker:
         """As whom the agent asks, by its own token."""
         try:
-            access = await self._access()
+            access = await self.credentials.access()
         except RefreshError:
             return Asker(server=self.host)
         try:
@@ -93,13 +94,13 @@ class Kube:
         `silence`: seconds without a byte after which the connection is given up, for an answer that has no end; without it
         all of it has to come within the client's patience.
         """
-        access, query = await self._access(), list(query)
+        access, query = await self.credentials.access(), list(query)
         async with self._opened(access, method, path, query, body, silence) as response:
             if response.status != 401:
                 yield await self._welcome(response)
                 return
             error = refused(401, response.headers, await self._whole(response))
-        again = await self._access()
+        again = await self.credentials.access()
         if again == access and again.token == access.token:
             raise error
         async with self._opened(again, method, path, query, body, silence) as response:
@@ -110,9 +111,6 @@ class Kube:
         line, self._line = self._line, None
         if line:
             await line.close()
-
-    async def _access(self) -> Access:
-        return await in_thread("read kube credentials", self._read)
 
     @asynccontextmanager
     async def _opened(

@@ -41,15 +41,13 @@ class KubeClients:
         """The client for this kubeconfig, or for the pod's own service account; the same one each time."""
         name = kubeconfig or ""
         if name not in self._clients:
-            if kubeconfig:
-                path = Path(kubeconfig)
-                self._clients[name] = Kube(
-                    f"the API server of {kubeconfig}", lambda: from_kubeconfig(path), self._clock, patience=self._patience
-                )
-            else:
-                self._clients[name] = Kube(
-                    "the cluster's API server", lambda: in_cluster(self._environ, self._folder), self._clock, patience=self._patience
-                )
+            path = Path(kubeconfig) if kubeconfig else None
+            self._clients[name] = Kube(
+                f"the API server of {kubeconfig}" if kubeconfig else "the cluster's API server",
+                lambda read: from_kubeconfig(path, read) if path else in_cluster(self._environ, self._folder, read),
+                self._clock,
+                patience=self._patience,
+            )
         return self._clients[name]
 
     @property

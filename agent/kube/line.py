@@ -1,9 +1,9 @@
 """The connections to one API server, by kubernetes_asyncio's client: raw answers, no redirect, nothing from the environment."""
 
+import os
 import ssl
-import tempfile
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from agent import __version__
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 CONNECT = 5.0
 """Seconds that reaching the API server may take."""
+MFD_NOEXEC_SEAL = 0x8
+"""https://man7.org/linux/man-pages/man2/memfd_create.2.html"""
 
 
 class _RedirectedError(Exception):
@@ -120,19 +122,23 @@ def _client(access: Access) -> Any:
     from kubernetes_asyncio.client import ApiClient, Configuration  # noqa: PLC0415  # see `load`
 
     configuration = Configuration(host=access.server)
-    configuration.verify_ssl = access.verified
     configuration.tls_server_name = access.server_name or None
     configuration.proxy = access.proxy or None
     configuration.connection_pool_maxsize = 0  # no limit of its own: each watch holds a connection, and requests must not wait for one
     configuration.disable_strict_ssl_verification = True  # Python 3.13 refuses CAs without a key identifier; kubeadm made such
+    reading = "the cluster's CA"
     try:
-        with tempfile.TemporaryDirectory(prefix="wi-agent-") as folder:  # OpenSSL takes a client's key from a file only
-            configuration.ssl_ca_cert = _file(folder, "ca.crt", access.ca)
-            configuration.cert_file = _file(folder, "tls.crt", access.certificate)
-            configuration.key_file = _file(folder, "tls.key", access.key.reveal() if access.key else "")
+        with (
+            _in_memory(access.ca) as configuration.ssl_ca_cert,
+            _in_memory(access.certificate) as configuration.cert_file,
+            _in_memory(access.key.reveal() if access.key else "") as configuration.key_file,
+        ):
+            reading = "the cluster's CA or the agent's client certificate"
             api = ApiClient(configuration)
-    except (ssl.SSLError, OSError):
-        failure = Rejected("the cluster's CA or the agent's client certificate is no usable PEM", remedy="check the kubeconfig, or ca.crt")
+    except ssl.SSLError:
+        failure: RefreshError = Rejected(f"{reading} is not PEM that can be used", remedy="check the kubeconfig, or ca.crt")
+    except OSError as error:
+        failure = Unavailable(f"cannot hold {reading} in memory: {error.strerror}", remedy="allow the agent memfd_create, and mount /proc")
     else:
         theirs = api.rest_client.pool_manager  # it would take proxies and passwords from the environment, and follow redirects
         connector = theirs.connector
@@ -145,12 +151,27 @@ def _client(access: Access) -> Any:
     raise failure  # outside, so that it carries no context to be printed
 
 
-def _file(folder: str, name: str, text: str) -> str | None:
+@contextmanager
+def _in_memory(text: str) -> Iterator[str | None]:
+    """A path by which OpenSSL, which takes a client's key from a file only, finds the text; on no disk. None for no text."""
     if not text:
-        return None
-    path = Path(folder) / name  # the folder is 0700
-    path.write_text(text)
-    return str(path)
+        yield None
+        return
+    file = _memory()
+    try:
+        with os.fdopen(file, "wb", closefd=False) as writer:
+            writer.write(text.encode())
+        yield f"/proc/self/fd/{file}"
+    finally:
+        os.close(file)
+
+
+def _memory() -> int:
+    """A file descriptor; never of a program, where the kernel knows that difference (6.3; vm.memfd_noexec=2 refuses others)."""
+    try:
+        return os.memfd_create("wi-agent", os.MFD_CLOEXEC | MFD_NOEXEC_SEAL)
+    except OSError:
+        return os.memfd_create("wi-agent", os.MFD_CLOEXEC)
 
 
 async def _stay(

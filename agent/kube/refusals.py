@@ -95,6 +95,8 @@ def sort(error: RefusedError, question: Question, asker: Asker, *, whose: str, n
     said = f"the API server answered {error.status} to {question}{': ' if words else ''}{words}"
     if error.status == 401:
         return _unknown(asker, f"{whose}: {said}")
+    if error.status == 403 and _ending(error):
+        return Rejected(f"{whose}: {said}", remedy="remove the identity, or create the namespace again once it is gone")
     if error.status == 403:
         subject = asker.subject or _named(words) or UNKNOWN
         return Rejected(
@@ -108,6 +110,13 @@ def sort(error: RefusedError, question: Question, asker: Asker, *, whose: str, n
     if error.status in WRONG:
         return Rejected(f"{whose}: {said}", remedy="correct the source's settings as the API server says")
     return Rejected(f"{whose}: {said}", remedy=f"check that {asker.server} is a Kubernetes API server")
+
+
+def _ending(error: RefusedError) -> bool:
+    """Whether the namespace is being deleted: the API server then answers 403 to whatever would be created in it."""
+    causes = error.details.get("causes")
+    reasons = [cause.get("reason") for cause in causes if isinstance(cause, dict)] if isinstance(causes, list) else []
+    return "NamespaceTerminating" in reasons
 
 
 def _unknown(asker: Asker, message: str) -> RefreshError:
@@ -146,7 +155,8 @@ def _role(question: Question) -> str:
     kind = "Role" if question.namespace else "ClusterRole"
     where = f" in namespace {question.namespace}" if question.namespace else ""
     names = f", resourceNames [{question.name}]" if question.name else ""
-    return f"a {kind}{where} with verbs [{question.verb}] on resources [{question.resource}]{names}"
+    verbs = "get, list, watch" if question.verb in {"list", "watch"} else question.verb  # a watch begins with a list
+    return f"a {kind}{where} with verbs [{verbs}] on resources [{question.resource}]{names}"
 
 
 def _kind(subject: str) -> str:

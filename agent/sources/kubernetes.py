@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -25,6 +26,10 @@ SHORTEST = 600
 """Seconds: the API server grants nothing shorter (KEP-1205)."""
 LONGEST = 2**32
 """Seconds: nor does it take a request for more. What it grants may be less, and counts."""
+
+
+CLOCKS_SECONDS = 60
+"""A token may live so much shorter than it was asked for without a note: it was issued a moment ago."""
 
 
 class ServiceAccount(Settings):
@@ -93,13 +98,26 @@ class KubernetesSource:
             body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": self._spec(audiences)},
         )
         companions = {"namespace": account.namespace, **({"ca.crt": kube.ca} if kube.ca else {})}
-        return read_token(
+        token = read_token(
             text_at(answer, "status", "token"),
             whose=f"{self._identity}: the API server's answer",
             now=self._clock.now(),
             given_expiry=_moment(text_at(answer, "status", "expirationTimestamp")),
             companions=companions,
         )
+        if token.subject != (wanted := f"system:serviceaccount:{account.namespace}:{account.name}"):
+            raise Rejected(
+                f"{self._identity}: the API server's answer is a token of another subject than {wanted}",
+                remedy=f"check that {kube.host} is the API server of the cluster, and what stands before it",
+            )
+        return replace(token, note=self._shortened(token))
+
+    def _shortened(self, token: IdentityToken) -> str:
+        """What to say of a token that lives for less than was asked for: kube-apiserver says so in a `Warning` header only."""
+        asked, granted = self._settings.lifetime.seconds, (token.expires_at - token.issued_at).total_seconds()
+        if granted >= asked - CLOCKS_SECONDS:
+            return ""
+        return f"the API server granted a token of {granted:.0f} s, not of {asked} s (--service-account-max-token-expiration)"
 
     async def changed(self) -> None:
         """Never: a token is as good as the API server said when it gave it."""
@@ -147,6 +165,6 @@ def _moment(text: str) -> datetime | None:
     """RFC 3339, as the API server writes it; None where it is none."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment.astimezone(UTC) if moment.tzinfo else None
+    except (ValueError, OverflowError):  # in year 1 or 9999, a zone leads beyond what can be counted
         return None
-    return moment.astimezone(UTC) if moment.tzinfo else None

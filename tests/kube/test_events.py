@@ -9,9 +9,10 @@ from agent import herald as module
 from agent.config import Identity
 from agent.errors import NotReady, Rejected, Unavailable
 from agent.herald import Herald
-from agent.model import Key
+from agent.model import Grant, Key
 from agent.record import Profile
 from agent.settings import convert
+from agent.sources.kubernetes import KubernetesSource
 from agent.store import Store
 from tests.fakes import FakeClock, FakeCredential, a_token
 from tests.kube.proxy import Fault
@@ -39,11 +40,9 @@ class Stage:
         for _ in range(times):
             self.store.attempted(Key(name), error, self.clock.now())
 
-    def works(self, name="app"):
-        from agent.model import Grant
-
+    def works(self, name="app", token=None):
         now = self.clock.now()
-        self.store.granted(Grant(key=Key(name), digest="d", token=a_token(now, 3600, "t"), credential=FakeCredential()))
+        self.store.granted(Grant(key=Key(name), digest="d", token=token or a_token(now, 3600, "t"), credential=FakeCredential()))
         self.store.attempted(Key(name), None, now)
 
     async def pause(self, seconds=2.0):
@@ -140,6 +139,31 @@ async def test_without_the_right_there_are_none_and_the_log_says_so_once(cluster
         assert await stage.events() == []
         assert cluster.proxy.count("/events") == 1
     assert capsys.readouterr().out.count("events.not_written") == 1
+
+
+async def test_a_right_granted_later_is_used_within_ten_minutes(cluster, capsys):
+    async with staged(cluster) as stage:
+        stage.fails()
+        await stage.pause()
+        assert cluster.proxy.count("/events") == 1
+        await cluster.allow("events.yaml", "app")
+        await asyncio.sleep(0.2)  # the real server's authorizer learns of it
+        for _ in range(21):
+            await stage.pause(30)
+        (event,) = await stage.until(1)
+        assert event["reason"] == "IdentityFailed"
+    assert capsys.readouterr().out.count("events.not_written") == 1
+
+
+async def test_an_event_of_a_literal_identity_has_the_uid_of_its_token(stage):
+    account = await stage.cluster.admin("GET", f"/api/v1/namespaces/{stage.cluster.namespace}/serviceaccounts/app")
+    async with stage.cluster.clients() as kube:
+        source = KubernetesSource(stage.identities["app"].source, "app", stage.cluster.toolbox(kube))
+        stage.works(token=await source.fetch(["a"]))
+    stage.fails()
+    await stage.pause()
+    (event,) = await stage.until(1)
+    assert event["involvedObject"]["uid"] == account["metadata"]["uid"]
 
 
 async def test_what_the_api_server_cannot_take_now_is_told_later_and_only_if_it_is_still_so(stage):

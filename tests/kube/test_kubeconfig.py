@@ -1,6 +1,8 @@
 import asyncio
 import base64
+import os
 import ssl
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -9,6 +11,9 @@ from agent.clock import WallClock
 from agent.errors import NotReady, Rejected, Unavailable
 from agent.kube.access import from_kubeconfig, in_cluster
 from agent.kube.clients import KubeClients
+from agent.kube.credentials import Credentials
+from tests.fakes import FakeClock
+from tests.kube.apiserver import ADMIN
 from tests.kube.proxy import Fault
 from tests.servers.tls import certificate
 
@@ -60,12 +65,9 @@ async def test_no_proxy_is_taken_from_the_environment(cluster, version, monkeypa
     await version(cluster.kubeconfig())
 
 
-async def test_nothing_is_left_in_the_temporary_directory(cluster, version, monkeypatch, tmp_path):
-    place = tmp_path / "temporary"
-    place.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(place))
+async def test_a_ca_needs_no_temporary_directory(cluster, version, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     await version(cluster.kubeconfig())
-    assert list(place.iterdir()) == []
 
 
 def written(folder, text):
@@ -100,6 +102,63 @@ def config(user="{}", server="https://127.0.0.1:1"):
 def test_a_way_to_sign_in_that_the_agent_has_not_is_refused_by_name(tmp_path, way):
     with pytest.raises(Rejected, match=f"`{way}`"):
         from_kubeconfig(written(tmp_path, config(f"{{{way}: {{password: {CANARY}}}}}")))
+
+
+def test_a_cluster_without_verification_is_refused_with_a_remedy(tmp_path):
+    text = config(f"{{token: {CANARY}}}").replace("cluster: {server", "cluster: {insecure-skip-tls-verify: true, server")
+    with pytest.raises(Rejected, match="insecure-skip-tls-verify") as caught:
+        from_kubeconfig(written(tmp_path, text))
+    assert "certificate-authority" in caught.value.remedy
+
+
+def test_an_encrypted_client_key_is_refused_before_openssl_asks(tmp_path):
+    key = base64.b64encode(b"-----BEGIN ENCRYPTED PRIVATE KEY-----").decode()
+    with pytest.raises(Rejected, match="client-key is encrypted"):
+        from_kubeconfig(written(tmp_path, config(f"{{client-key-data: {key}}}")))
+
+
+@pytest.mark.parametrize("value", ["0x" + "f" * 5000, "2026-13-45", "!!timestamp 0", "{[1]: 2}"])
+def test_a_value_that_yaml_cannot_construct_is_refused(tmp_path, value):
+    with pytest.raises(Rejected):
+        from_kubeconfig(written(tmp_path, f"x: {value}"))
+
+
+async def test_files_are_read_again_only_after_a_change(cluster):
+    path = Path(cluster.kubeconfig())
+    reads = []
+
+    def load(read):
+        def counted(file, remedy):
+            reads.append(file)
+            return read(file, remedy)
+
+        return from_kubeconfig(path, counted)
+
+    credentials = Credentials(load, FakeClock())
+    for file in (path, cluster.folder / "ca.crt"):
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+    await asyncio.gather(*(credentials.access() for _ in range(50)))
+    await credentials.access()
+    assert (len(reads), credentials.version) == (2, 1)
+    path.write_text(path.read_text().replace(ADMIN, "another"))
+    assert (await credentials.access()).token.reveal() == "another"
+    assert credentials.version == 2
+
+
+async def test_each_caller_gets_an_error_of_its_own(tmp_path):
+    credentials = Credentials(lambda read: from_kubeconfig(tmp_path / "none", read), FakeClock())
+    found = await asyncio.gather(*(credentials.access() for _ in range(3)), return_exceptions=True)
+    assert {type(error) for error in found} == {NotReady}
+    assert len({id(error) for error in found}) == 3
+    assert all(error.remedy == "check source.kubeconfig" for error in found)
+
+
+async def test_a_cancelled_reader_leaves_the_others_their_files(cluster):
+    credentials = Credentials(lambda read: from_kubeconfig(Path(cluster.kubeconfig()), read), FakeClock())
+    first, second = asyncio.ensure_future(credentials.access()), asyncio.ensure_future(credentials.access())
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await second).token.reveal() == ADMIN
 
 
 @pytest.mark.parametrize("token", ["a b", "a\\nb", "ä"])
@@ -147,7 +206,8 @@ def test_what_is_known_of_the_way_in_shows_no_secret(tmp_path):
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_a_client_certificate_is_shown_to_who_asks_for_one(tmp_path, known):
+async def test_a_client_certificate_is_shown_to_who_asks_for_one(tmp_path, known, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))  # a root that cannot be written has no such directory
     context, pem = certificate(tmp_path, "127.0.0.1")
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(pem)

@@ -102,6 +102,7 @@ async def test_others_in_the_namespace_are_neither_seen_nor_allowed_to_be(cluste
         event = await watch.next()
         assert event.kind == "failed"
         assert "may not watch serviceaccounts of app2" in str(event.error)
+        assert "verbs [get, list, watch] on resources [serviceaccounts], resourceNames [app2]" in event.error.remedy
 
 
 async def test_after_a_cut_it_goes_on_where_it_was_and_misses_nothing(cluster, kube):

@@ -173,7 +173,7 @@ async def test_an_api_server_that_is_away_is_unavailable_and_answers_again_when_
 async def test_an_api_server_that_does_not_answer_is_given_up_in_time(cluster):
     cluster.proxy.delay = 5.0
     async with cluster.clients(patience=0.2) as kube:
-        await kube.client()._line_of(await kube.client()._access())  # loading takes its time, and is none of the server's
+        await kube.client()._line_of(await kube.client().credentials.access())  # loading takes its time, and is none of the server's
         began = asyncio.get_running_loop().time()
         with pytest.raises(Unavailable, match="did not answer in time"):
             await source(cluster, kube).fetch(["a"])
@@ -196,15 +196,15 @@ async def test_after_a_401_a_token_renewed_meanwhile_is_tried_once(cluster, monk
         await mine.fetch(["a"])
         good = (cluster.folder / "token").read_text()
         cluster.own_token("stale.stale.stale")
-        read, reads = client._read, []
+        load, reads = client.credentials.load, []
 
-        def renewing():
+        def renewing(read):
             reads.append(1)
-            access = read()
+            access = load(read)
             cluster.own_token(good)
             return access
 
-        client._read = renewing
+        client.credentials.load = renewing
         await mine.fetch(["a"])
     assert len(reads) == 2
     assert cluster.proxy.count() == 3
@@ -252,7 +252,7 @@ async def test_a_certificate_that_the_cluster_did_not_sign_is_rejected_and_a_new
         (cluster.folder / "ca.crt").write_text(cluster.ca)
         await mine.fetch(["a"])
         (cluster.folder / "ca.crt").write_text("no PEM")
-        with pytest.raises(Rejected, match="no usable PEM"):
+        with pytest.raises(Rejected, match="is not PEM"):
             await mine.fetch(["a"])
     assert cluster.proxy.count() == 1
 
@@ -296,6 +296,48 @@ async def test_the_earliest_expiry_that_is_named_counts(cluster):
         cluster.proxy.always = Fault(status=201, body=json.dumps(body))
         found = await source(cluster, kube).fetch([CLUSTER])
     assert found.expires_at - found.issued_at == timedelta(hours=1)
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"])
+async def test_an_expiry_beyond_the_calendar_is_not_believed(cluster, moment):
+    body = {"status": {"token": await cluster.token("app"), "expirationTimestamp": moment}}
+    cluster.proxy.always = Fault(status=201, body=json.dumps(body))
+    async with cluster.clients() as kube:
+        found = await source(cluster, kube).fetch([CLUSTER])
+    assert found.expires_at - found.issued_at == timedelta(hours=1)
+
+
+async def test_a_token_of_another_serviceaccount_is_rejected(cluster):
+    await cluster.account("other")
+    cluster.proxy.always = Fault(status=201, body=json.dumps({"status": {"token": await cluster.token("other")}}))
+    async with cluster.clients() as kube:
+        with pytest.raises(Rejected, match=f"another subject than system:serviceaccount:{cluster.namespace}:app"):
+            await source(cluster, kube).fetch(["a"])
+
+
+async def test_a_token_names_the_uid_of_its_serviceaccount(cluster):
+    account = await cluster.admin("GET", f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/app")
+    async with cluster.clients() as kube:
+        assert (await source(cluster, kube).fetch(["a"])).account_uid == account["metadata"]["uid"]
+
+
+async def test_a_lifetime_that_the_server_shortens_is_noted(cluster):
+    short = json.dumps({"status": {"token": await cluster.token("app", seconds=600)}})
+    async with cluster.clients() as kube:
+        mine = source(cluster, kube, lifetime="12h")
+        assert (await source(cluster, kube, lifetime="10m").fetch(["a"])).note == ""
+        cluster.proxy.always = Fault(status=201, body=short)
+        assert "granted a token of 600 s, not of 43200 s" in (await mine.fetch(["a"])).note
+
+
+async def test_a_namespace_that_is_being_deleted_is_not_a_missing_role(cluster):
+    body = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "demo is being terminated"}
+    body["details"] = {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}
+    cluster.proxy.always = Fault(status=403, body=json.dumps(body))
+    async with cluster.clients() as kube:
+        with pytest.raises(Rejected, match="being terminated") as caught:
+            await source(cluster, kube).fetch(["a"])
+    assert caught.value.remedy == "remove the identity, or create the namespace again once it is gone"
 
 
 async def test_one_client_serves_all_identities_and_is_closed_with_the_toolbox(cluster):
