@@ -5,8 +5,9 @@ left behind. Only where the operator changes the settings does the old stay unti
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -15,42 +16,19 @@ from agent.config import Identity
 from agent.departure import PATIENCE, close, withdraw
 from agent.errors import NotReady, RefreshError
 from agent.follower import Follower
-from agent.model import Key, Secret, Sink
+from agent.model import Key, Sink
 from agent.particulars import vacant
 from agent.principal import Sighting, followed
 from agent.store import Store
-from agent.tally import TaskKind
-from agent.tasks import Work
 from agent.toolbox import Toolbox
+from agent.wanted import Bound, Unbound, Unreachable, Wanted
+
+if TYPE_CHECKING:
+    from agent.fleet import Fleet
 
 log = structlog.get_logger()
 
 UNSEEN = "its ServiceAccount cannot be seen"
-
-
-class Crew(Protocol):
-    """Who runs identities."""
-
-    def running(self, name: str) -> tuple[Identity, str] | None:
-        """As whom the identity runs, and by which ServiceAccount's UID; None where it does not."""
-
-    async def take_up(self, identity: Identity, leaving: list[Sink], uid: str = "") -> None:
-        """Runs it; `leaving` is withdrawn once the new has been delivered."""
-
-    async def dismiss(self, name: str, instead: Callable[[], None]) -> None:
-        """Ends it, and takes away what it held and wrote, but not what its clients present, for it is expected back.
-
-        Between the two, `instead` says what there is in its place.
-        """
-
-    def places(self, identity: Identity, uid: str = "") -> list[Sink]:
-        """Where it is written, for whom it would be by this UID; new ones each time."""
-
-    def authorization(self, identity: Identity) -> Secret | None:
-        """What its clients have to present, as far as that is known."""
-
-    def run(self, kind: TaskKind, work: Work, key: Key) -> asyncio.Task[None]:
-        """A task in the one group, started again after it has raised."""
 
 
 class Former(NamedTuple):
@@ -61,95 +39,108 @@ class Former(NamedTuple):
     follower: Follower | None
 
 
+class Watching(NamedTuple):
+    """One identity's watcher, and the task that carries out what it reports."""
+
+    follower: Follower
+    turn: asyncio.Lock
+    """Held while a change is carried out, so that a reload does not end it half done."""
+    task: asyncio.Task[None]
+
+
 class Following:
     """All of them."""
 
-    def __init__(self, crew: Crew, store: Store, toolbox: Toolbox) -> None:
-        self._crew = crew
+    def __init__(self, fleet: "Fleet", store: Store, toolbox: Toolbox) -> None:
+        self._fleet = fleet
         self._store = store
         self._toolbox = toolbox
-        self._followers: dict[str, Follower] = {}
+        self._watching: dict[str, Watching] = {}
         self._former: dict[str, Former] = {}
         self._empty: set[str] = set()
-        """Those of whom nothing lies anywhere, as far as we know."""
+        """Those of which no sink holds anything, as far as we know."""
 
     def __contains__(self, name: str) -> bool:
-        return name in self._followers
+        return name in self._watching
 
     def begin(self, identity: Identity, former: Former | None) -> None:
         """Follows it from now on; where it held something under other settings, that stays until there is something new."""
+        name = identity.name
         if former:
-            self._former[identity.name] = former
+            self._former[name] = former
         else:
-            self._enrol(identity, NotReady(f"{identity.name}: its ServiceAccount has not been seen yet"))
-        follower = self._followers[identity.name] = Follower(identity, self, self._toolbox)
-        follower.task = self._crew.run("serviceaccount", follower.follow, Key(identity.name))
+            self._enrol(identity, NotReady(f"{name}: its ServiceAccount has not been seen yet"))
+        follower, turn = Follower(identity, self._toolbox), asyncio.Lock()
+        self._watching[name] = Watching(follower, turn, self._fleet.run("serviceaccount", partial(self._follow, follower, turn), Key(name)))
 
     async def leave(self, name: str) -> Former | None:
         """Follows it no more; what there was of it is the caller's. None where it held nothing."""
-        former, follower = self._former.pop(name, None), self._followers.pop(name, None)
-        if follower and follower.task:
-            async with follower.turn:
-                follower.task.cancel()
-            await asyncio.gather(follower.task, return_exceptions=True)
+        former, watching = self._former.pop(name, None), self._watching.pop(name, None)
+        if watching:
+            async with watching.turn:
+                watching.task.cancel()
+            await asyncio.gather(watching.task, return_exceptions=True)
         self._empty.discard(name)
-        if self._crew.running(name):
-            return Former([], follower)
+        if self._fleet.running(name):
+            return Former([], watching.follower if watching else None)
         return former
 
     def uid(self, name: str) -> str:
         """Of the ServiceAccount as it was seen last; empty where it was not."""
-        follower = self._followers.get(name)
-        return follower.sighting.uid if follower and follower.sighting else ""
+        watching = self._watching.get(name)
+        return watching.follower.sighting.uid if watching and watching.follower.sighting else ""
 
-    # what followers tell
-
-    async def settle(self, identity: Identity, uid: str) -> None:
+    async def reconcile(self, identity: Identity, wanted: Wanted) -> None:
+        """Make what runs be what is wanted: what another principal was granted is withdrawn before the next one starts."""
+        if isinstance(wanted, Unreachable):
+            self._unreachable(identity, wanted.error)
+            return
         name = identity.name
-        former = self._former.pop(name, None)
-        if running := self._crew.running(name):
-            if running == (identity, uid):
-                self.seen(identity)
-                return
-            changed = NotReady(f"{name}: its ServiceAccount is another, or says another principal")
-            await self._crew.dismiss(name, lambda: self._enrol(identity, changed))
-        elif former is None or self._another(name, former):
-            if name not in self._empty:
-                await self._clear(identity, former, uid)
-            self._store.forget(name)
-            self._enrol(identity, None)  # at no moment is it unknown, or readiness and `once` would do without it
-            former = None
+        former, running = self._former.pop(name, None), self._fleet.running(name)
+        if isinstance(wanted, Bound) and running == (wanted.identity, wanted.uid):
+            self._seen(identity)
+            return
+        keeps = isinstance(wanted, Bound) and running is None and former is not None and not self._another(name, former)
+        if not keeps:
+            await self._withdraw(wanted.identity if isinstance(wanted, Bound) else identity, former, wanted)
+        if isinstance(wanted, Unbound):
+            self._empty.add(name)
+            return
         self._empty.discard(name)
-        await self._crew.take_up(identity, former.leaving if former else [], uid)
+        await self._fleet.take_up(wanted.identity, former.leaving if keeps and former else [], wanted.uid)
 
-    async def vacate(self, identity: Identity, error: RefreshError) -> None:
-        name = identity.name
-        former = self._former.pop(name, None)
-        if self._crew.running(name):
-            await self._crew.dismiss(name, lambda: self._enrol(identity, error))
-        elif name not in self._empty:
-            self._store.forget(name)
-            self._enrol(identity, error)
-            await self._clear(identity, former)
-        else:
-            self._enrol(identity, error)
-        self._empty.add(name)
+    async def _follow(self, follower: Follower, turn: asyncio.Lock) -> None:
+        async for wanted in follower.wanted():
+            async with turn:
+                await self.reconcile(follower.identity, wanted)
 
-    def unseen(self, identity: Identity, error: RefreshError) -> None:
+    async def _withdraw(self, identity: Identity, former: Former | None, wanted: Bound | Unbound) -> None:
+        """Take away what the identity held; until it is granted something it is `missing`, at no moment unknown."""
+        name, error = identity.name, wanted.error if isinstance(wanted, Unbound) else None
+        if self._fleet.running(name):
+            changed = error or NotReady(f"{name}: its ServiceAccount is another, or says another principal")
+            await self._fleet.dismiss(name, lambda: self._enrol(identity, changed))
+            return
+        self._store.forget(name)
+        self._enrol(identity, error)
+        if name not in self._empty:
+            await self._clear(identity, former, wanted.uid if isinstance(wanted, Bound) else None)
+
+    def _unreachable(self, identity: Identity, error: RefreshError) -> None:
         record = self._store.record(Key(identity.name))
-        if record and (self._crew.running(identity.name) or identity.name in self._former):
+        if record and (self._fleet.running(identity.name) or identity.name in self._former):
             record.note = f"{UNSEEN}: {error.message}; what was seen last holds"
         elif identity.name not in self._empty:
             self._enrol(identity, error)
 
-    def seen(self, identity: Identity) -> None:
+    def _seen(self, identity: Identity) -> None:
         record = self._store.record(Key(identity.name))
         if record and record.note.startswith(UNSEEN):
             record.note = ""
 
     def _enrol(self, identity: Identity, error: RefreshError | None) -> None:
         """It is known, `missing`, and why."""
-        profile = vacant(identity, tuple(place.name for place in self._crew.places(identity)), self._crew.authorization(identity))
+        profile = vacant(identity, tuple(place.name for place in self._fleet.places(identity)), self._fleet.authorization(identity))
         if self._store.profile(identity.name) != profile:
             self._store.enrol(profile)
         if error:
@@ -157,7 +148,8 @@ class Following:
 
     def _another(self, name: str, former: Former) -> bool:
         """Whether the same ServiceAccount says another principal now, or is another."""
-        before, now = former.follower, self._followers.get(name)
+        before, watching = former.follower, self._watching.get(name)
+        now = watching.follower if watching else None
         if before is None or now is None or before.sighting is None or now.sighting is None:
             return False
         if _place(before.identity) != _place(now.identity):
@@ -168,7 +160,7 @@ class Following:
         """Takes away what lies in its places, unless it is of this very principal; then it can be adopted."""
         for sink in former.leaving if former else ():
             await withdraw(sink)
-        for place in self._crew.places(identity, uid or ""):
+        for place in self._fleet.places(identity, uid or ""):
             if uid is not None and await _holds(place):
                 await close(place)
             else:
