@@ -1,4 +1,4 @@
-"""What can be made of a refusal, whoever sent it: how long to wait, and which of its words can be repeated."""
+"""Parts of a refusal that the agent uses: the time to wait, and the words that can be repeated. Both are cut before they are read."""
 
 import math
 from collections.abc import Sequence
@@ -12,27 +12,44 @@ QUOTED = 12
 """Characters in a row of a secret that make a text unfit to be shown."""
 LONGEST = 400
 """Characters of somebody else's words that are repeated."""
+LONGEST_READ = 4096
+"""Characters of somebody else's words that are looked at: the rest could only be shown if all of these steered a terminal."""
+LONGEST_HEADER = 64
+"""Characters of a Retry-After: the longest form of a date has fewer than 40."""
+LONGEST_WAIT_SECONDS = 86400.0
 
 
 def seconds(header: str, now: datetime) -> float | None:
-    """Retry-After (RFC 9110, section 10.2.3) in seconds: a number or a date; None where it is neither."""
+    """Return the seconds of a Retry-After (RFC 9110, section 10.2.3): a number or a date, at most a day; None if it is neither."""
+    if len(header) > LONGEST_HEADER:
+        return None
     try:
         wait = float(header)
     except ValueError:
-        try:
-            moment = parsedate_to_datetime(header)
-        except ValueError:
-            return None
-        wait = (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds()
-    return max(0.0, wait) if math.isfinite(wait) else None
+        wait = _until(header, now)
+    return min(max(0.0, wait), LONGEST_WAIT_SECONDS) if math.isfinite(wait) else None
+
+
+def _until(date: str, now: datetime) -> float:
+    """Return the seconds until then, NaN if it is not a date. The email package raises all of these for a date that nobody writes."""
+    try:
+        moment = parsedate_to_datetime(date)
+        return (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds()
+    except (ValueError, TypeError, LookupError, ArithmeticError):
+        return math.nan
 
 
 def quotes(text: str, secrets: Sequence[Secret]) -> bool:
-    """Whether any stretch of a secret stands in the text. Clouds quote what they find malformed."""
+    """Return whether any stretch of a secret stands in the text, which the caller has cut. Clouds quote what they find malformed."""
     stretches = {text[start : start + QUOTED] for start in range(max(1, len(text) - QUOTED + 1))}
     return any(len(stretch) == QUOTED and stretch in secret.reveal() for secret in secrets for stretch in stretches)
 
 
 def repeatable(text: str, secrets: Sequence[Secret]) -> str:
-    """The words as one line of at most `LONGEST` characters; empty where they repeat a secret."""
-    return "" if quotes(text, secrets) else plain(text)[:LONGEST]
+    """Return the words as one line of at most `LONGEST` characters; empty if they repeat a secret.
+
+    The search for secrets goes over what could be shown and one stretch beyond, so a secret at the cut is found; and over
+    the text without its control characters, since a secret with those between its letters would be whole when shown.
+    """
+    shown = plain(text[:LONGEST_READ])[: LONGEST + QUOTED]
+    return "" if quotes(shown, secrets) else shown[:LONGEST]

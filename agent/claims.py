@@ -4,7 +4,6 @@ Read with base64 and JSON rather than PyJWT, which would load cryptography: 8 Mi
 """
 
 import binascii
-import json
 import re
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 from agent.errors import Rejected
 from agent.model import IdentityToken, Secret
+from agent.parsing import json_object
 
 LONGEST = 64 * 1024
 """Bytes: a longer text is no token that any service would take."""
@@ -57,16 +57,16 @@ def _claims(text: str, whose: str) -> dict[str, Any]:
         parts = text.split(".")
         _object(parts[0])
         return _object(parts[1])
-    except (ValueError, binascii.Error, RecursionError):
+    except (ValueError, binascii.Error):
         raise Rejected(
             f"{whose}: not a JWT", remedy="expected three base64url parts separated by dots, a JSON object in each of the first two"
         ) from None
 
 
 def _object(part: str) -> dict[str, Any]:
-    value = json.loads(urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    if not isinstance(value, dict):
-        raise ValueError  # noqa: TRY004  # sorted by the caller, with json's own
+    value = json_object(urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    if value is None:
+        raise ValueError  # sorted by the caller, with base64's own
     return value
 
 

@@ -7,6 +7,9 @@ import os
 import re
 import traceback
 
+LONGEST_TEXT = 2000
+"""Characters of a message or a remedy."""
+
 
 class AgentError(Exception):
     """Root of all failures the agent foresees."""
@@ -25,9 +28,12 @@ class ConfigError(AgentError):
 
 
 class RefreshError(AgentError):
-    """A source, provider or sink could not do its part."""
+    """A source, provider or sink could not do its part. Its texts are cut: some of their words are a token's or a server's."""
 
     reaction = ""
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(_cut(message), remedy=_cut(remedy))
 
 
 class NotReady(RefreshError):  # noqa: N818  # named by the reaction, as are the next three
@@ -57,6 +63,10 @@ class Defect(RefreshError):  # noqa: N818
     """An adapter let something through that it should have sorted: a bug, kept to this one identity."""
 
     reaction = "defect"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
 
 
 def frames(error: BaseException) -> list[str]:

@@ -113,7 +113,8 @@ class Plan:
         """A refresh has failed for so many times in a row; `token` and `credential` are what it was to bring and did not."""
         self._token.owed |= token and self._minds_token
         self._credential.owed |= credential
-        left = [part.span.remaining(now) for part in (self._token, self._credential) if part.span]
+        spans = [part.span for part in (self._token, self._credential) if part.span]
+        left = [span.remaining(now) for span in spans if span.expires_at > now]  # what has expired hurries nothing, and hides nothing
         delay = retry_delay(
             error.reaction,
             failures,

@@ -11,6 +11,8 @@ SOONEST = 1.0
 """Seconds: what has just been brought is not due sooner, whatever times it carries."""
 RETRY_AFTER_CAP = 600.0
 """Seconds: the longest that somebody's Retry-After is obeyed."""
+LAST_ATTEMPT_SECONDS = 10.0
+"""Before the expiry of what is held: from then on no Retry-After is obeyed, so that an attempt can still end in time."""
 NOT_READY_CAP = 10.0
 """Seconds between tries of something that is expected to pass by itself."""
 LONGEST_DELAY = 86400.0
@@ -116,14 +118,18 @@ def retry_delay(
     """Seconds until the next try after so many failures in a row (at least one).
 
     Exponential with half of it jitter, from `initial` on; sooner as expiry nears (at the latest after a quarter of
-    what `remaining` is left); what must be changed by a person is tried at the slow end from the start.
+    what `remaining` is left); what must be changed by a person is tried at the slow end from the start. A Retry-After is
+    obeyed as long as what is held outlives it.
     """
     ceiling = min(NOT_READY_CAP if reaction == "not_ready" else LONGEST_DELAY, backoff.max)
     delay = ceiling if reaction in {"rejected", "defect"} else min(ceiling, backoff.initial * 2 ** min(failures, 32))
     if remaining is not None and remaining > 0:
         delay = min(delay, remaining / 4)
     delay *= 0.5 + 0.5 * random.random()
-    return max(delay, min(backoff.initial, ceiling), min(retry_after or 0.0, RETRY_AFTER_CAP))
+    asked = min(retry_after or 0.0, RETRY_AFTER_CAP)
+    if remaining is not None and remaining > 0:
+        asked = min(asked, remaining - LAST_ATTEMPT_SECONDS)
+    return max(delay, min(backoff.initial, ceiling), asked)
 
 
 def stale_after(span: Span, policy: Policy) -> datetime:

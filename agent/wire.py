@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LIMIT = 256 * 1024
 """Bytes: an answer with a token has less than twenty thousand."""
+ERROR_LIMIT = 64 * 1024
+"""Bytes of an answer that is an error; of a longer one only its status and headers are used."""
 PATIENCE = 10.0
 """Seconds that one request may take, all in all."""
 CONNECT = 5.0
@@ -83,13 +85,16 @@ class Wire:
                 timeout=aiohttp.ClientTimeout(total=self._patience, connect=min(CONNECT, self._patience)),
             ) as response:
                 whole = bytearray()
+                limit = LIMIT if response.status < 400 else ERROR_LIMIT
                 async for chunk in response.content.iter_any():
                     whole += chunk
-                    if len(whole) > LIMIT:
+                    if len(whole) > limit:
+                        response.close()  # the rest would be read before the connection is used again
                         break
-                else:
-                    return Answer(status=response.status, headers=response.headers, body=bytes(whole))
-                failure: RefreshError = self._unavailable(f"{host} answered at greater length than a cloud ever does")
+                if len(whole) <= limit or response.status >= 400:
+                    body = bytes(whole) if len(whole) <= limit else b""
+                    return Answer(status=response.status, headers=response.headers, body=body)
+                failure: RefreshError = self._unavailable(f"{host} answered with more than {LIMIT // 1024} KiB")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             failure = self._failure(error, host)
         raise failure  # outside, so that it carries no context to be printed

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from agent.errors import unreachable
+from agent.errors import LONGEST_TEXT, Rejected, unreachable
 
 REFUSED, UNROUTED = "[Errno 111] Connect call failed ('127.0.0.1', 1)", "[Errno 113] Connect call failed ('::1', 1, 0, 0)"
 
@@ -20,3 +20,9 @@ REFUSED, UNROUTED = "[Errno 111] Connect call failed ('127.0.0.1', 1)", "[Errno 
 )
 def test_why_nobody_was_reached_is_said_in_the_systems_words_whatever_asyncio_makes_of_them(error: OSError, said: str) -> None:
     assert unreachable(error) == said
+
+
+def test_a_failure_is_told_in_two_thousand_characters_at_most():
+    failure = Rejected("m" * 40_000, remedy="r" * 40_000)
+    assert (len(failure.message), len(failure.remedy)) == (LONGEST_TEXT, LONGEST_TEXT)
+    assert len(str(failure)) < 5000

@@ -162,3 +162,10 @@ def test_a_note_is_made_of_a_margin_that_a_grant_is_too_short_for_only():
         a_grant(credential=900), STEADY, served
     )
     assert note_on(a_grant(token=300), Policy(margin=600), STEADY).startswith("the token was granted for 300 s")
+
+
+def test_retry_after_ends_before_the_credential_though_the_token_has_expired():
+    plan = a_plan()
+    plan.observe(a_grant(token=600, credential=HOUR), START)
+    fail(plan, at(3500), token=True, error=Unavailable("busy", retry_after=600.0))
+    assert plan.due(at(3500)) == at(3590)

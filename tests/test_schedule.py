@@ -145,11 +145,22 @@ def test_what_has_expired_already_is_tried_at_the_usual_pace():
     assert min(delays("unavailable", 20, remaining=-1.0)) >= 30
 
 
-def test_retry_after_is_obeyed_even_as_expiry_nears_up_to_ten_minutes():
-    assert set(delays("unavailable", 1, retry_after=120.0, remaining=10.0)) == {120.0}
+def test_retry_after_is_obeyed_up_to_ten_minutes():
+    assert set(delays("unavailable", 1, retry_after=120.0, remaining=400.0)) == {120.0}
+    assert set(delays("unavailable", 1, retry_after=120.0, remaining=-1.0)) == {120.0}
     assert set(delays("unavailable", 1, retry_after=1e9)) == {600.0}
     assert max(delays("unavailable", 1, retry_after=float("nan"))) <= 2
     assert max(delays("unavailable", 1, retry_after=-5.0)) <= 2
+
+
+@pytest.mark.parametrize("retry_after", [20.0, 300.0, 1e9])
+@pytest.mark.parametrize(("remaining", "delay"), [(24.0, 14.0), (120.0, 110.0), (10.0, 2.0), (2.0, 1.0)])
+def test_retry_after_leaves_an_attempt_before_what_is_held_expires(retry_after, remaining, delay):
+    found = delays("unavailable", 1, retry_after=retry_after, remaining=remaining)
+    assert max(found) <= min(max(delay, 2.0), retry_after)
+    assert max(found) < remaining
+    if remaining > 20:
+        assert set(found) == {min(delay, retry_after)}
 
 
 def test_a_backoff_without_bounds_still_ends_within_a_day():

@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractResolver
 
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.settings import Url
-from agent.wire import LIMIT, Wire
+from agent.wire import ERROR_LIMIT, LIMIT, Wire
 from tests.servers.site import Site
 from tests.servers.tls import certificate
 
@@ -79,7 +79,7 @@ async def test_an_answer_is_read_up_to_its_limit_and_no_further(http: aiohttp.Cl
         site.size += 1
         error = await failure(http, site.url)
     assert isinstance(error, Unavailable)
-    assert "greater length" in error.message
+    assert "more than 256 KiB" in error.message
 
 
 async def test_a_name_that_nobody_knows_is_unavailable(http: aiohttp.ClientSession) -> None:
@@ -146,3 +146,13 @@ async def test_authorities_that_are_replaced_are_read_again(http: aiohttp.Client
         chosen.unlink()
         chosen.write_bytes(Path(pem).read_bytes())
         assert (await out.send("GET", site.url)).status == 200
+
+
+async def test_an_error_longer_than_its_limit_keeps_its_status_and_headers(http: aiohttp.ClientSession) -> None:
+    async with Parrot() as site:
+        site.status = 503
+        site.size = ERROR_LIMIT - len(BODY)
+        assert len((await wire(http).send("POST", site.url, body=BODY)).body) == ERROR_LIMIT
+        site.size += 1
+        answer = await wire(http).send("POST", site.url, body=BODY)
+    assert (answer.status, answer.body) == (503, b"")

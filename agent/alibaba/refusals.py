@@ -4,7 +4,6 @@ https://www.alibabacloud.com/help/en/ram/developer-reference/api-sts-2015-04-01-
 https://www.alibabacloud.com/help/en/ack/ack-managed-and-ack-dedicated/user-guide/use-rrsa-to-authorize-pods-to-access-different-cloud-services
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 from agent.answers import quotes, repeatable, seconds
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.model import Secret
+from agent.parsing import json_object
 from agent.wire import Answer
 
 TROUBLED = ("Throttling", "ServiceUnavailable", "InternalError", "ServiceBusy", "RequestTimeout")
@@ -48,11 +48,7 @@ class RefusedError(Exception):
 
 def read(answer: Answer) -> dict[str, Any]:
     """The JSON object in an answer of success; empty where there is none. Raises RefusedError for any other."""
-    try:
-        found = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        found = None
-    document: dict[str, Any] = found if isinstance(found, dict) else {}
+    document = json_object(answer.body) or {}
     if answer.status == 200 and "Code" not in document:
         return document
     told = document or _xml(answer.body)

@@ -53,9 +53,18 @@ class Transport:
             raise Rejected("the SDK chose another host than the configured one", remedy="this is a bug of the agent: report it")
         headers = {name: value.decode() if isinstance(value, bytes) else str(value) for name, value in request.headers.items()}
         answer = await self._wire.send(request.method, request.url, headers=headers, body=request.body)
-        if answer.status >= 400 and b"<ErrorResponse" not in answer.body[:1024]:
+        body = answer.body if _plain_xml(answer.body) else b""
+        if answer.status >= 400 and b"<ErrorResponse" not in body[:1024]:
             raise RefusedError(code="", text="", status=answer.status, retry_after=answer.headers.get("Retry-After", ""))
-        return AioAWSResponse(request.url, answer.status, answer.headers, _Body(answer.body))
+        return AioAWSResponse(request.url, answer.status, answer.headers, _Body(body))
+
+
+def _plain_xml(body: bytes) -> bool:
+    """Return whether botocore's XML parser may see it: entities multiply a body, and STS declares none.
+
+    UTF-16, which XML also allows, has a NUL in each letter of a tag, and would hide the declaration.
+    """
+    return b"<!DOCTYPE" not in body and b"\0" not in body
 
 
 class _Body:

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 from agent.azure.refusals import RefusedError
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.model import Secret
+from agent.parsing import json_object
 from agent.wire import Answer, Wire
 
 LARGEST = 65536
@@ -92,7 +93,7 @@ class _Transport:
             headers={"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"},
             body=urlencode(request.content).encode(),
         )
-        document = _object(answer.body)
+        document = json_object(answer.body) or {}
         if answer.status != 200 or "error" in document:
             raise _refusal(answer, document)
         granted = _granted(document)
@@ -115,15 +116,6 @@ class _Response:
 
     def text(self, encoding: str | None = None) -> str:  # noqa: ARG002  # the SDK's signature
         return self._text
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    """The JSON object in the body; empty where there is none."""
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _granted(document: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -1,6 +1,5 @@
 """How SDKs ask the metadata endpoint, dialect by dialect."""
 
-import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from urllib.parse import quote, urlencode
 
 from agent.doctor.case import PATIENCE
 from agent.model import Secret
+from agent.parsing import json_object
 from agent.variables import Spot
 
 if TYPE_CHECKING:
@@ -40,11 +40,7 @@ class Reply:
     @property
     def answer(self) -> dict[str, Any]:
         """Its members; none where it is no JSON object."""
-        try:
-            found = json.loads(self.body)
-        except (ValueError, RecursionError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        return json_object(self.body) or {}
 
     @property
     def reason(self) -> str:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from agent.doctor.case import PATIENCE, Case, broken, ok, warning
 from agent.doctor.report import Finding, Verdict
+from agent.parsing import json_object
 
 LINK = "issuer"
 DISCOVERY = "/.well-known/openid-configuration"
@@ -100,11 +101,8 @@ async def _fetch(case: Case, url: str) -> dict[str, Any]:
         raise _Unusable(f"{url} answers {status}, a redirect, which not every cloud follows", "answer 200 at that very address")
     if status != 200:
         raise _Unusable(f"{url} answers {status}", await _nearby(case, url))
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
+    document = json_object(body, longest=LARGEST)
+    if document is None:
         raise _Unusable(f"{url} answers with something that is no JSON object", "mend what is hosted: wi-agent issuer export DIR")
     return document
 

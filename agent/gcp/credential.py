@@ -12,6 +12,7 @@ from agent.errors import Rejected
 from agent.gcp.errand import Errand
 from agent.gcp.questions import JWT
 from agent.model import Credential, Paths, Secret
+from agent.parsing import json_object
 
 PRINTABLE = re.compile(r"[!-~]{1,16384}")
 """One line in a file, one header in a request."""
@@ -107,7 +108,7 @@ def granted(body: bytes, asked_at: datetime) -> tuple[Secret, datetime] | None:
 
     Both spellings: `expires_in` counts from when the service was asked, so that it is never later than the truth.
     """
-    answer = _object(body)
+    answer = json_object(body) or {}
     token = access_token(answer.get("access_token", answer.get("accessToken")))
     if token is None:
         return None
@@ -117,7 +118,7 @@ def granted(body: bytes, asked_at: datetime) -> tuple[Secret, datetime] | None:
 
 def granted_id_token(body: bytes, asked_at: datetime) -> tuple[Secret, datetime] | None:
     """The ID token in an answer and when it ends, UTC, as it says itself; None as above."""
-    text = _object(body).get("token")
+    text = (json_object(body) or {}).get("token")
     if not isinstance(text, str):
         return None
     try:
@@ -130,14 +131,6 @@ def granted_id_token(body: bytes, asked_at: datetime) -> tuple[Secret, datetime]
 def access_token(text: object) -> Secret | None:
     """The text as a token that can be written as one line and sent in a header; None where it cannot."""
     return Secret(text) if isinstance(text, str) and PRINTABLE.fullmatch(text) else None
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return answer if isinstance(answer, dict) else {}
 
 
 def _after(seconds: object, start: datetime) -> datetime | None:

@@ -5,7 +5,6 @@ IAM Credentials API speaks google.rpc.Status: `{"error": {"status": code, "messa
 https://cloud.google.com/apis/design/errors
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from agent.answers import quotes, repeatable, seconds
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.gcp.trust import Trust
 from agent.model import Secret
+from agent.parsing import json_object
 from agent.wire import Answer
 
 TROUBLED = frozenset({"RESOURCE_EXHAUSTED", "UNAVAILABLE", "INTERNAL", "ABORTED", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN"})
@@ -50,12 +50,11 @@ def sort(answer: Answer, trust: Trust, *, whose: str, host: str, secrets: Sequen
 
 
 def _read(body: bytes, secrets: Sequence[Secret]) -> _Refusal:
-    try:
-        error = json.loads(body)["error"]
-        description = "" if isinstance(error, dict) else json.loads(body).get("error_description")
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    document = json_object(body) or {}
+    if "error" not in document:
         return _Refusal(code="", words="")
-    code, words, reason = error, description, ""
+    error = document["error"]
+    code, words, reason = error, document.get("error_description"), ""
     if isinstance(error, dict):
         code, words, reason = error.get("status"), error.get("message"), _reason(error)
     known = isinstance(code, str) and re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", code, re.ASCII) and not quotes(code, secrets)

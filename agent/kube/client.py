@@ -1,7 +1,6 @@
 """One API server, asked as one user: credentials read anew for each request, one more try after a 401, no other retries."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,15 @@ from agent.kube.credentials import Credentials
 from agent.kube.line import CONNECT, Line, broken, load
 from agent.kube.refusals import Asker, Question, RefusedError, refused, sort
 from agent.offload import in_thread
+from agent.parsing import json_object
 
 if TYPE_CHECKING:
     import aiohttp
 
 LIMIT = 8 * 1024 * 1024
 """Bytes of one answer: lists of the ServiceAccounts of a namespace, at the most."""
+ERROR_LIMIT = 64 * 1024
+"""Bytes of an answer that is an error; of a longer one only its status and headers are used."""
 PATIENCE = 10.0
 """Seconds that one request may take, all in all."""
 
@@ -54,7 +56,7 @@ class Kube:
     async def send(self, method: str, path: str, *, query: Iterable[tuple[str, str]] = (), body: object = None) -> dict[str, Any]:
         """The same for who sorts refusals: raises RefusedError where the API server does not do as asked, else as `ask`."""
         async with self.opened(method, path, query=query, body=body) as response:
-            found = _object(await self._whole(response))
+            found = json_object(await self._whole(response), longest=LIMIT)
         if found is None:
             raise Rejected(
                 f"{self.host} answered {response.status} with something that is no object",
@@ -99,7 +101,7 @@ class Kube:
             if response.status != 401:
                 yield await self._welcome(response)
                 return
-            error = refused(401, response.headers, await self._whole(response))
+            error = refused(401, response.headers, await self._error_body(response))
         again = await self.credentials.access()
         if again == access and again.token == access.token:
             raise error
@@ -145,10 +147,20 @@ class Kube:
 
     async def _welcome(self, response: "aiohttp.ClientResponse") -> "aiohttp.ClientResponse":
         if not 200 <= response.status < 300:
-            raise refused(response.status, response.headers, await self._whole(response))
+            raise refused(response.status, response.headers, await self._error_body(response))
         return response
 
+    async def _error_body(self, response: "aiohttp.ClientResponse") -> bytes:
+        return await self._read_up_to(ERROR_LIMIT, response) or b""
+
     async def _whole(self, response: "aiohttp.ClientResponse") -> bytes:
+        whole = await self._read_up_to(LIMIT, response)
+        if whole is None:
+            raise Unavailable(f"{self.host} answered at greater length than an API server does")
+        return whole
+
+    async def _read_up_to(self, limit: int, response: "aiohttp.ClientResponse") -> bytes | None:
+        """Return the body; None if it is longer. Raises Unavailable or Rejected."""
         import aiohttp  # noqa: PLC0415  # as above
 
         whole = bytearray()
@@ -156,22 +168,13 @@ class Kube:
             async with asyncio.timeout(self._patience):
                 async for chunk in response.content.iter_any():
                     whole += chunk
-                    if len(whole) > LIMIT:
-                        break
-                else:
-                    return bytes(whole)
-                failure: RefreshError = Unavailable(f"{self.host} answered at greater length than an API server does")
+                    if len(whole) > limit:
+                        response.close()  # the rest would be read before the connection is used again
+                        return None
+                return bytes(whole)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             failure = broken(error, self.host)
         raise failure  # outside, so that it carries no context to be printed
-
-
-def _object(body: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def text_at(found: Mapping[str, Any], *path: str) -> str:

@@ -3,7 +3,6 @@
 Its words are a `Status`: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 from agent.answers import repeatable, seconds
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.model import Secret
+from agent.parsing import json_object
 
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses that a later try may not meet again."""
@@ -72,7 +72,7 @@ class Asker:
 
 def refused(status: int, headers: Mapping[str, str], body: bytes) -> RefusedError:
     """From an answer; of a body that is no Status, nothing is repeated."""
-    return from_status(_object(body), status, headers.get("Retry-After", ""))
+    return from_status(json_object(body) or {}, status, headers.get("Retry-After", ""))
 
 
 def from_status(found: Mapping[str, Any], status: int = 0, retry_after: str = "") -> RefusedError:
@@ -170,11 +170,3 @@ def _named(words: str) -> str:
     """Whom the API server's authorizer refused, by its own words."""
     found = re.search(r'User "([^"\s]{1,253})" cannot ', words)
     return found[1] if found else ""
-
-
-def _object(body: bytes) -> Mapping[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -3,7 +3,6 @@
 https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
 
-import json
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +14,7 @@ from agent.errors import RefreshError, Unavailable
 from agent.kube.client import LIMIT, Kube, text_at
 from agent.kube.line import broken
 from agent.kube.refusals import EXPIRED, Question, RefusedError, from_status
+from agent.parsing import json_object
 
 if TYPE_CHECKING:
     import aiohttp
@@ -127,11 +127,11 @@ class Watch:
                 yield Event(kind="resumed")
             self._began = self._clock.now()
             async for line in _lines(response, self._kube.host):
-                try:
-                    found = json.loads(line)
-                    kind, body = str(found["type"]).lower(), dict(found["object"])
-                except (ValueError, LookupError, TypeError, RecursionError):
-                    raise Unavailable(f"{self._kube.host} sent something that is no event of a watch") from None
+                found = json_object(line, longest=LIMIT) or {}
+                body = found.get("object")
+                if not isinstance(body, dict):
+                    raise Unavailable(f"{self._kube.host} sent something that is no event of a watch")
+                kind = str(found.get("type")).lower()
                 if kind == "error":
                     raise from_status(body)
                 self._version = text_at(body, "metadata", "resourceVersion") or self._version

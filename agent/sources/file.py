@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from agent.answers import repeatable
 from agent.claims import LONGEST, read_token
 from agent.errors import NotReady, Rejected, Unavailable
 from agent.model import IdentityToken
@@ -61,7 +62,8 @@ class FileSource:
             )
         if audiences and not set(audiences) & set(token.audiences):
             raise Rejected(
-                f"{self._identity}: the token in {self._path} is for {_listed(token.audiences)}, not for {_listed(audiences)}",
+                f"{self._identity}: the token in {self._path} is for {repeatable(', '.join(token.audiences), [token.value]) or 'nobody'},"
+                f" not for {', '.join(audiences)}",
                 remedy="project the token with that audience, or set the provider's audiences",
             )
         return token
@@ -137,7 +139,3 @@ def _patiently(path: str, flags: int) -> int:
 def _stamp(found: os.stat_result) -> Stamp:
     """Changes with the content, and with who may read it."""
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "nobody"

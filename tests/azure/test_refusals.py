@@ -117,7 +117,7 @@ async def test_an_answer_that_is_not_of_entra_is_unavailable(cloud: Azure, text:
 
 async def test_an_answer_without_end_is_not_read_to_its_end(cloud: Azure) -> None:
     cloud.entra.instead = page(200, "x" * 300_000)
-    assert "greater length" in (await failure(cloud)).message
+    assert "more than 256 KiB" in (await failure(cloud)).message
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import botocore.session
 import pytest
+from aiohttp import web
 
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.model import Credential, Delivery, Legacy, Paths, Secret
@@ -248,7 +249,7 @@ async def test_an_answer_that_is_not_of_sts_is_unavailable(aws: Cloud, text: str
 
 async def test_an_answer_without_end_is_not_read_to_its_end(aws: Cloud) -> None:
     aws.sts.instead = page(200, "x" * 300_000)
-    assert "greater length" in (await failure(aws)).message
+    assert "more than 256 KiB" in (await failure(aws)).message
 
 
 def grant(**credentials: str) -> Callable[[Any], Any]:
@@ -443,3 +444,15 @@ def test_the_host_is_that_of_the_region_unless_configured() -> None:
     assert aws_settings().sts.host == "sts.eu-west-1.amazonaws.com"
     assert aws_settings(region="cn-north-1").sts.host == "sts.cn-north-1.amazonaws.com.cn"
     assert aws_settings(endpoint="https://vpce-1.sts.eu-west-1.vpce.amazonaws.com").sts.host == "vpce-1.sts.eu-west-1.vpce.amazonaws.com"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+async def test_an_answer_that_declares_entities_is_not_parsed(aws: Cloud, encoding: str) -> None:
+    head = f'<?xml version="1.0" encoding="{encoding}"?><!-- <ErrorResponse -->'
+    declared = f'{head}<!DOCTYPE r [<!ENTITY a "{"word " * 500}">]><ErrorResponse><Error><Code>Throttling</Code>'
+    body = f"{declared}<Message>{'&a;' * 97}</Message></Error></ErrorResponse>".encode(encoding)
+    for status, kind in ((400, Rejected), (200, Unavailable), (503, Unavailable)):
+        aws.sts.instead = lambda _, status=status: web.Response(status=status, body=body, content_type="text/xml")
+        error = await failure(aws)
+        assert type(error) is kind
+        assert "word" not in error.message

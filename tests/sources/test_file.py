@@ -86,6 +86,7 @@ async def test_building_the_source_touches_nothing(tmp_path):
         (jwt(aud="other"), Rejected, "is for other, not for sts.example"),
         (jwt(aud=None), Rejected, "is for nobody, not for sts.example"),
         (jwt(aud="sts.example.evil"), Rejected, "is for sts.example.evil"),
+        (jwt(aud=["a" * 9] * 2000), Rejected, r"is for (?=.{400}, not for)(aaaaaaaaa, )*a+, not for sts.example"),
     ],
 )
 async def test_a_bad_file_is_refused_by_its_place_with_a_remedy_and_without_its_content(place, content, error, text):

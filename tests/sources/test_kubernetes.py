@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from agent.config import Identity
-from agent.errors import NotReady, Rejected, Unavailable
+from agent.errors import NotReady, RefreshError, Rejected, Unavailable
 from agent.kube.clients import KubeClients
 from agent.settings import convert
 from agent.sources.kubernetes import KubernetesSettings, KubernetesSource
@@ -276,6 +276,29 @@ async def test_an_answer_that_is_no_token_is_rejected(cluster):
         cluster.proxy.always = Fault(status=200, body="<html>sign in</html>")
         with pytest.raises(Rejected, match="no object"):
             await source(cluster, kube).fetch(["a"])
+
+
+@pytest.mark.parametrize("size", [70_000, 8_000_000])
+@pytest.mark.parametrize("status", [401, 403, 404, 500])
+async def test_a_refusal_of_much_text_is_told_by_its_status(cluster, status, size):
+    body = json.dumps({"kind": "Status", "message": "word " * (size // 5)})
+    cluster.proxy.always = Fault(status=status, headers={"Retry-After": "7"}, body=body)
+    async with cluster.clients() as kube:
+        with pytest.raises(RefreshError) as caught:
+            await source(cluster, kube).fetch(["a"])
+        assert "word" not in caught.value.message
+        assert getattr(caught.value, "retry_after", None) == (7.0 if status == 500 else None)
+        cluster.proxy.always = None
+        await source(cluster, kube).fetch(["a"])
+
+
+@pytest.mark.parametrize("after", ["Mon, 01 Jan 2026 00:00:00 +99999999999999", "Fri, 31 Dec 9999 23:59:59 -2359", "9" * 4000])
+async def test_an_absurd_retry_after_is_unavailable(cluster, after):
+    cluster.proxy.always = Fault(status=503, headers={"Retry-After": after}, body="not an object")
+    async with cluster.clients() as kube:
+        with pytest.raises(Unavailable) as caught:
+            await source(cluster, kube).fetch(["a"])
+    assert (caught.value.retry_after or 0.0) <= 86400
 
 
 async def test_outside_a_cluster_the_agent_says_what_to_set(cluster):
