@@ -9,6 +9,7 @@ import structlog
 from agent.claims import read_token
 from agent.clock import Clock
 from agent.errors import RefreshError, frames
+from agent.max_use import used_up
 from agent.model import Grant, Key, Legacy, Provider, Sink
 from agent.record import Profile
 from agent.store import Store
@@ -33,6 +34,10 @@ async def adopt(sinks: Sequence[Sink], profile: Profile, provider: Provider, sto
         except Exception as error:  # noqa: BLE001  # a bug in a sink is kept to this identity; its message may hold a secret
             said.error("generation.not_adopted", sink=sink.name, reason=type(error).__name__, frames=frames(error))
             continue
+        if grant and used_up(grant, profile.credential_policy.max_use, clock.now()):
+            store.end(grant.key)
+            said.info("generation.not_adopted", sink=sink.name, reason="it is older than refresh.maxUse")
+            return
         if legacy and grant:
             granted = store.granted(grant)
             store.landed(granted.key, sink.name, clock.now(), generation=granted.generation, delivery=legacy.delivery)

@@ -36,6 +36,7 @@ class Refresh(Settings):
     at: Fraction = 0.8
     jitter: Jitter = 0.05
     max_age: Duration = Duration(86400)
+    max_use: Duration | None = None
     timeout: Duration = Duration(10)
     concurrency: Positive = 16
     backoff: BackoffSettings = BackoffSettings()
@@ -47,6 +48,7 @@ class IdentityRefresh(Settings):
     at: Fraction | None = None
     jitter: Jitter | None = None
     max_age: Duration | None = None
+    max_use: Duration | None = None
     timeout: Duration | None = None
 
 

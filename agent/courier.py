@@ -46,6 +46,9 @@ class Courier:
             landing = record.landings.get(self._sink.name)
             news = record.news
             now = self._clock.now()
+            if record.ended and (landing is None or landing.delivery or landing.failure):
+                await self._withdraw(landing)
+                continue
             if record.grant is None or not self._current(record.grant):
                 await wait_until(self._clock, now + timedelta(hours=1), news)
                 continue
@@ -57,6 +60,33 @@ class Courier:
             look_at = looked_at + timedelta(seconds=self._delay(error) if error else LOOK_EVERY)
             if error:
                 await self._rest(looked_at, look_at, record.grant.generation)
+
+    async def _withdraw(self, landing: Landing | None) -> None:
+        """Takes away what was delivered, or what an earlier process left; retries until nothing is left there."""
+        error: RefreshError | None = None
+        began = self._clock.now()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._sink.withdraw(retained=False)
+        except TimeoutError:
+            error = Unavailable(f"{self._key.identity}: {self._sink.name} has not answered for {PATIENCE:g} s", remedy="look at the volume")
+        except RefreshError as caught:
+            error = caught
+        except Exception as caught:  # noqa: BLE001  # as in _visit
+            error = Defect(
+                f"{self._key.identity}: {type(caught).__name__} in sink {self._sink.name}",
+                remedy="this is a bug in the agent: please report it with the log",
+            )
+            self._log.error("delivery.defect", error=type(caught).__name__, frames=frames(caught))  # the message may hold a secret
+        now = self._clock.now()
+        found = landing.delivery if landing and error else None
+        self._store.landed(self._key, self._sink.name, now, generation=0, delivery=found, error=error)
+        if error is None:
+            self._log.info("delivery.withdrawn")
+            return
+        if not (landing and landing.failure and landing.failure.message == error.message):
+            self._log.error("delivery.not_withdrawn", result=error.reaction, error=error.message, remedy=error.remedy)
+        await self._rest(began, now + timedelta(seconds=self._delay(error)), 0)
 
     def _current(self, grant: Grant) -> bool:
         """Whether it was granted under the settings that the sink was made for.
@@ -120,8 +150,10 @@ class Courier:
 
     async def _rest(self, began: datetime, until: datetime, generation: int) -> None:
         """Until the next try, or until there is something newer to carry; a clock that was set back ends it too."""
+        record = self._store.record(self._key)
+        ended = record is not None and record.ended
         while (record := self._store.record(self._key)) and began <= self._clock.now() < until:
-            if record.grant and record.grant.generation > generation:
+            if record.ended != ended or (record.grant and record.grant.generation > generation):
                 return
             await wait_until(self._clock, until, record.news, began=began)
 

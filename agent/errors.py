@@ -59,6 +59,10 @@ class Rejected(RefreshError):  # noqa: N818
     reaction = "rejected"
 
 
+class Ended(Rejected):
+    """The identity may no longer be had: what it holds is withdrawn at once, and the next attempt is a slow one."""
+
+
 class Defect(RefreshError):  # noqa: N818
     """An adapter let something through that it should have sorted: a bug, kept to this one identity."""
 

@@ -4,7 +4,7 @@ Each identity is a keeper and its couriers, tasks in the one flat group of `app.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,6 +20,7 @@ from agent.following import Following, Former
 from agent.gate import Gate
 from agent.keeper import Keeper
 from agent.liveness import within
+from agent.max_use import limit_use
 from agent.model import Key, Secret, Sink
 from agent.particulars import habits, profile
 from agent.principal import followed
@@ -102,7 +103,7 @@ class Fleet:
                 key = await self._store.newcomers.get()
             if member := self._members.get(key.identity):
                 member.tasks = [task for task in member.tasks if not task.done()]
-                member.tasks.append(self.run("refresh", partial(member.keeper.keep, key.variant), key))
+                member.tasks += self._keep(member.keeper, key)
 
     async def close(self) -> None:
         """Lets go of every place, leaving what was written."""
@@ -148,18 +149,22 @@ class Fleet:
             tally=tools.tally,
         )
         member = self._members[identity.name] = Member(identity, keeper, places, leaving, uid=uid)
-        member.tasks = [self.run("refresh", partial(keeper.keep, sinks=places), record.key), self.run("source", keeper.watch, record.key)]
-        member.tasks += [
-            self.run("refresh", partial(keeper.keep, other.key.variant), other.key)
-            for other in self._store.records(identity.name)
-            if other is not record
-        ]
+        member.tasks = [*self._keep(keeper, record.key, places), self.run("source", keeper.watch, record.key)]
+        for other in self._store.records(identity.name):
+            member.tasks += self._keep(keeper, other.key) if other is not record else ()
         for place in places:
             courier = Courier(identity.name, place, store=self._store, clock=tools.clock, random=tools.random, tally=tools.tally)
             member.tasks.append(self.run("delivery", courier.carry, record.key, to=place.name))
         if leaving:
             member.tasks.append(self.run("withdrawal", partial(self._see_off, member, digest), record.key))
         log.info("identity.taken_up", identity=identity.name, source=about.source, provider=about.provider)
+
+    def _keep(self, keeper: Keeper, key: Key, places: Sequence[Sink] = ()) -> list[asyncio.Task[None]]:
+        """The tasks that keep one key fresh; where `refresh.maxUse` is set, one of them withdraws what could not be renewed."""
+        tasks = [self.run("refresh", partial(keeper.keep, key.variant, places), key)]
+        if max_use := keeper.max_use:
+            tasks.append(self.run("withdrawal", partial(limit_use, key, max_use, self._store, self._toolbox.clock), key))
+        return tasks
 
     async def _halt(self, identity: Identity, taken: Mapping[str, str]) -> Former | None:
         """Stops an identity whose settings changed; returns its sinks that nobody has under the new settings, None if it held nothing.
@@ -193,6 +198,8 @@ class Fleet:
             grant = self._store.newest(Key(name))
             if grant and grant.digest == digest and self._store.delivered(name, self._toolbox.clock.now()):
                 break
+            if (record := self._store.record(Key(name))) and record.ended:
+                break  # the identity may no longer be had, under whatever settings
             await self._toolbox.clock.wait(self._store.news, STEP)
         for sink in list(member.leaving):
             await self._leave(member, sink)

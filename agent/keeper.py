@@ -13,7 +13,7 @@ import structlog
 
 from agent.adoption import adopt
 from agent.clock import Clock, wait_until
-from agent.errors import Defect, RefreshError, Unavailable, frames
+from agent.errors import Defect, Ended, RefreshError, Unavailable, frames
 from agent.gate import Gate
 from agent.liveness import within
 from agent.model import Credential, Grant, IdentityToken, Key, Provider, Sink, Source
@@ -65,6 +65,11 @@ class Keeper:
         self._random = random
         self._tally = tally
         self._log = log.bind(identity=profile.name)
+
+    @property
+    def max_use(self) -> float | None:
+        """Seconds after its issue at which what is held is withdrawn unless it was renewed; None where there is no such bound."""
+        return self._profile.credential_policy.max_use
 
     async def watch(self) -> None:
         """Passes on what the source says of itself; for ever."""
@@ -146,6 +151,9 @@ class Keeper:
             self._profile.name, self._profile.provider, error.reaction if error else result, (now - began).total_seconds()
         )
         self._say(record, error)
+        if isinstance(error, Ended):
+            self._supply.token = None
+            self._store.end_all(self._profile.name)
         self._store.attempted(record.key, error, now)
         if error and record.failure:
             owes_token = token_due and self._supply.token is token

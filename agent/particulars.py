@@ -24,8 +24,12 @@ def profile(identity: Identity, config: Config, digest: str, sinks: tuple[str, .
     at = general.at if own.at is None else own.at
     jitter = general.jitter if own.jitter is None else own.jitter
     max_age = float((own.max_age or general.max_age).seconds)
+    bound = own.max_use or general.max_use
+    max_use = float(bound.seconds) if bound else None
+    exchanged = getattr(identity.provider, "exchange", False)
     source, provider = _tag(identity.source), _tag(identity.provider)
-    token = Policy(at=at, jitter=jitter, max_age=max_age, margin=token_margin(provider, written=bool(sinks)))
+    margin = token_margin(provider, written=bool(sinks))
+    token = Policy(at=at, jitter=jitter, max_age=max_age, max_use=None if exchanged else max_use, margin=margin)
     if source == "file":
         token = Policy(at=max(at, FILE_AT), jitter=0.0, max_age=max_age)
     return Profile(
@@ -41,7 +45,7 @@ def profile(identity: Identity, config: Config, digest: str, sinks: tuple[str, .
         default=identity.serve.default,
         facts=facts(identity),
         token_policy=token,
-        credential_policy=Policy(at=at, jitter=jitter, max_age=max_age, margin=credential_margin(identity.serve.dialects)),
+        credential_policy=Policy(at=at, jitter=jitter, max_age=max_age, max_use=max_use, margin=credential_margin(identity.serve.dialects)),
     )
 
 

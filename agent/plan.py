@@ -7,7 +7,7 @@ from random import Random
 from agent.errors import RefreshError
 from agent.model import Grant
 from agent.record import credential_span, token_span
-from agent.schedule import Backoff, Policy, Span, granted_margin, refresh_due, retry_delay, soonest_due, unchanged_due
+from agent.schedule import Backoff, Policy, Span, granted_margin, refresh_due, retry_delay, soonest_due, unchanged_due, use_ends
 
 LEAST_INTEREST = 300.0
 """Seconds that a run-time variant for which nothing could be had is tried for after it was last asked for."""
@@ -113,8 +113,8 @@ class Plan:
         """A refresh has failed for so many times in a row; `token` and `credential` are what it was to bring and did not."""
         self._token.owed |= token and self._minds_token
         self._credential.owed |= credential
-        spans = [part.span for part in (self._token, self._credential) if part.span]
-        left = [span.remaining(now) for span in spans if span.expires_at > now]  # what has expired hurries nothing, and hides nothing
+        ends = [use_ends(part.span, part.policy) for part in (self._token, self._credential) if part.span]
+        left = [(end - now).total_seconds() for end in ends if end > now]  # what has ended hurries nothing, and hides nothing
         delay = retry_delay(
             error.reaction,
             failures,

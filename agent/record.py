@@ -76,6 +76,10 @@ class Record:
     used_at: datetime | None = None
     renewed_at: datetime | None = None
     attempts: int = 0
+    generations: int = 0
+    """Of grants so far: a grant after a withdrawal is not mistaken for one before it."""
+    ended: bool = False
+    """What was held was withdrawn, and nothing has been granted since: sinks are to hold nothing."""
     asked: set[str] = field(default_factory=set)
     """Why the keeper was woken: renew, changed, wanted."""
     wake: asyncio.Event = field(default_factory=asyncio.Event)

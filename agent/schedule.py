@@ -63,6 +63,8 @@ class Policy:
     jitter: float = 0.05
     max_age: float = 86400.0
     """Seconds."""
+    max_use: float | None = None
+    """Seconds after its issue at which it is withdrawn, if nothing has replaced it; None: it is used until it expires."""
     margin: float = 0.0
     """Seconds of life that the most demanding enabled consumer wants left."""
 
@@ -83,13 +85,22 @@ def granted_margin(span: Span, policy: Policy) -> float:
 def refresh_due(span: Span, policy: Policy, fraction: float = 0.0) -> datetime:
     """min(iat + L·(at − U(0, jitter)), exp − margin), and never beyond the greatest age.
 
+    L is the lifetime, or `max_use` where that is shorter: what is withdrawn at that age is replaced before it.
     `fraction` in [0, 1) is the die that was cast for the jitter; it only ever makes a refresh earlier.
     """
     share = max(policy.at - policy.jitter * fraction, policy.at / 2)
-    by_share = span.issued_at + timedelta(seconds=span.lifetime * share)
+    lifetime = span.lifetime if policy.max_use is None else min(span.lifetime, policy.max_use)
+    by_share = span.issued_at + timedelta(seconds=lifetime * share)
     by_margin = span.expires_at - timedelta(seconds=granted_margin(span, policy))
     by_age = span.issued_at + timedelta(seconds=min(policy.max_age, max(0.0, span.lifetime)))
     return min(by_share, by_margin, by_age)
+
+
+def use_ends(span: Span, policy: Policy) -> datetime:
+    """When it has to be withdrawn: at its expiry, or sooner by `max_use`."""
+    if policy.max_use is None:
+        return span.expires_at
+    return span.issued_at + timedelta(seconds=min(policy.max_use, span.lifetime))
 
 
 def soonest_due(span: Span, policy: Policy, now: datetime) -> datetime:

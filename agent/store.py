@@ -84,10 +84,23 @@ class Store:
     def granted(self, grant: Grant) -> Grant:
         """Remembers a newer grant, numbers it, and tells everybody who follows. The record must exist."""
         record = self._records[grant.key]
-        numbered = replace(grant, generation=(record.grant.generation if record.grant else 0) + 1)
-        record.grant = numbered
+        record.generations += 1
+        numbered = replace(grant, generation=record.generations)
+        record.grant, record.ended = numbered, False
         self._tell(record)
         return numbered
+
+    def end(self, key: Key) -> None:
+        """What is held under the key can no longer be had, although it still works; couriers withdraw it. Its keeper goes on."""
+        record = self._records.get(key)
+        if record and not (record.ended and record.grant is None):
+            record.grant, record.ended = None, True
+            self._tell(record)
+
+    def end_all(self, name: str) -> None:
+        """The same for an identity and all its variants."""
+        for record in self.records(name):
+            self.end(record.key)
 
     def attempted(self, key: Key, error: RefreshError | None, now: datetime) -> None:
         """One attempt of the keeper has ended, well or not."""
@@ -168,7 +181,7 @@ class Store:
                         return record.grant
         except TimeoutError:
             pass
-        why = record.failure.message if record.failure else "its first credential is on the way"
+        why = record.failure.message if record.failure else record.note or "its first credential is on the way"
         raise NotReady(f"{key.identity}: nothing to hand out yet: {why}")
 
     def renew(self, name: str, now: datetime) -> bool:

@@ -33,12 +33,14 @@ def positive(config: Config) -> Iterator[Finding]:
     general = config.refresh
     durations: list[tuple[Place, Duration | None]] = [
         (("refresh", "maxAge"), general.max_age),
+        (("refresh", "maxUse"), general.max_use),
         (("refresh", "timeout"), general.timeout),
         (("refresh", "backoff", "initial"), general.backoff.initial),
     ]
     for index, identity in enumerate(config.identities):
         place = ("identities", index, "refresh")
-        durations += [((*place, "maxAge"), identity.refresh.max_age), ((*place, "timeout"), identity.refresh.timeout)]
+        own = identity.refresh
+        durations += [((*place, "maxAge"), own.max_age), ((*place, "maxUse"), own.max_use), ((*place, "timeout"), own.timeout)]
     for where, duration in durations:
         if duration and duration.seconds < 1:
             yield Finding(place=where, message="must be at least 1s")
