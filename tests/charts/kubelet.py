@@ -4,8 +4,8 @@
 the paths that the pod says. Owners and modes as in Kubernetes' pkg/volume/util/atomic_writer.go and pkg/volume/volume_linux.go:
 root's files of the volume's mode in a directory of 0755 behind `..data`, in a root directory open to all; with fsGroup, that group
 everywhere, setgid on directories, and the group let in. PLAN is JSON: the pod's spec, the namespace's Secrets and ConfigMap, tokens.
-The agent does `once`; where it has a hook, it does what the pod says, and is ended when the hook has. The answer, on standard output, is
-JSON too: how that ended, and what lies in the sinks then.
+The agent does `once`; where it has a hook, it does what the pod says, and is ended when the hook has. Where PLAN has requests, neighbours send
+them to the running agent. The answer, on standard output, is JSON too: how that ended, and what lies in the sinks then.
 """
 
 import json
@@ -98,12 +98,15 @@ def main(plan):
             subprocess.run(["mount", "-o", "remount,bind,ro", mount["mountPath"]], check=True)
     inside = {
         "cwd": ROOT,
-        "env": {"WI_AUTHORIZATION": "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+        "env": {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **environment(plan, sidecar)},
         "text": True,
         "user": rights["runAsUser"],
         "group": rights["runAsGroup"],
         "extra_groups": [] if group is None else [group],
     }
+    if "requests" in plan:
+        json.dump(answers(plan, sidecar, inside), sys.stdout)
+        return
     if "lifecycle" in sidecar:
         json.dump(hooked(sidecar, inside), sys.stdout)
         return
@@ -127,6 +130,43 @@ def hooked(sidecar, inside):
         finally:
             daemon.kill()
     return {"exit": hook.returncode, "said": hook.stderr, "found": found, "ended": ended}
+
+
+def environment(plan, container):
+    """The container's variables, with those from a Secret or the pod's own fields filled in."""
+    found = {}
+    for variable in container.get("env", []):
+        source = variable.get("valueFrom", {})
+        if secret := source.get("secretKeyRef"):
+            found[variable["name"]] = plan["secrets"][secret["name"]][secret["key"]]
+        elif source:
+            assert source == {"fieldRef": {"fieldPath": "metadata.uid"}}
+            found[variable["name"]] = plan["uid"]
+        else:
+            found[variable["name"]] = variable["value"]
+    return found
+
+
+def answers(plan, sidecar, inside):
+    """`stranger`: what a container that was given nothing gets; `reader`: what one of the pod's group gets that mounts every identity."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    hosts = VOLUMES / "var/lib/kubelet/pods" / plan["uid"] / "etc-hosts"  # as mountinfo shows it to every container of a pod
+    hosts.parent.mkdir(parents=True)
+    hosts.write_text("127.0.0.1 localhost\n")
+    Path("/etc/hosts").touch()
+    subprocess.run(["mount", "--bind", str(hosts), "/etc/hosts"], check=True)
+    clients = {"stranger": (1000, []), "reader": (65533, inside["extra_groups"])}
+    found = {}
+    with subprocess.Popen([*AGENT, *sidecar["args"]], **inside) as daemon:
+        try:
+            for name, (uid, groups) in clients.items():
+                command = [sys.executable, "-m", "tests.charts.neighbour", json.dumps(plan["requests"])]
+                rights = {"user": uid, "group": uid, "extra_groups": groups}
+                done = subprocess.run(command, **{**inside, **rights}, stdout=subprocess.PIPE, check=True)
+                found[name] = json.loads(done.stdout)
+        finally:
+            daemon.kill()
+    return found
 
 
 def delivered():

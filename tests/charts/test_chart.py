@@ -15,9 +15,10 @@ from agent.reading import check
 from tests.charts.helm import CHART, CLUSTERS, VALUES, Helm, RefusedError, config_of, pod_of, sidecar_of
 
 NEWEST = kubernetes_validate.latest_version()
+MESHES = ["traffic.sidecar.istio.io/excludeInboundPorts", "config.linkerd.io/skip-inbound-ports"]
 AWS = VALUES["aws-endpoint-values"]
 FILES = VALUES["aws-files-values"]
-UID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
+AUTHORIZATIONS = {"WI_AUTHORIZATION_VAULT_READER": "text-of-the-vault-reader", "WI_AUTHORIZATION_OSS_READER": "text-of-the-oss-reader"}
 
 
 def environment(container):
@@ -51,7 +52,7 @@ def test_a_manifest_with_a_wrong_field_would_be_seen(helm):
 def test_the_agent_takes_the_rendered_configuration(helm, tmp_path, values):
     path = tmp_path / "config.yaml"
     path.write_text(helm.template(*VALUES[values])["ConfigMap"]["data"]["config.yaml"])
-    verdict = check(path, {"WI_AUTHORIZATION": UID})
+    verdict = check(path, AUTHORIZATIONS)
     assert verdict.faults == []
     assert verdict.config is not None
 
@@ -59,7 +60,7 @@ def test_the_agent_takes_the_rendered_configuration(helm, tmp_path, values):
 def test_a_configuration_that_the_agent_refuses_would_be_seen(helm, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(helm.template("--set", "config.refresh.at=7")["ConfigMap"]["data"]["config.yaml"])
-    assert check(path, {"WI_AUTHORIZATION": UID}).faults
+    assert check(path, AUTHORIZATIONS).faults
 
 
 @pytest.mark.parametrize("values", [name for name in VALUES if name != "library-values"])
@@ -92,7 +93,25 @@ def test_kubectl_shows_the_workload_where_no_container_is_named_and_the_annotati
         annotations = helm.template("--set", "workload.podAnnotations.team=a", cluster=cluster)["Deployment"]["spec"]["template"][
             "metadata"
         ]["annotations"]
-        assert annotations == {"kubectl.kubernetes.io/default-container": "workload", "team": "a"}
+        assert annotations == {"kubectl.kubernetes.io/default-container": "workload", "team": "a", **{name: "9481" for name in MESHES}}
+
+
+def test_a_mesh_keeps_away_from_every_metadata_port_and_from_what_else_is_said(helm, tmp_path):
+    values = tmp_path / "values.yaml"
+    served = {"dialects": ["imds"], "port": 9490}
+    aws = {"type": "aws", "roleArn": "arn:aws:iam::123456789012:role/a", "region": "eu-west-1"}
+    listen = ["127.0.0.1:9481", "[::1]:9481", "unix:/run/wi-agent/sdk.sock", "169.254.169.254:80"]
+    values.write_text(
+        yaml.safe_dump(
+            {
+                "config": {"metadata": {"listen": listen}, "identities": [{"name": "demo", "provider": aws, "serve": served}]},
+                "workload": {"podAnnotations": {MESHES[0]: "8080"}},
+            }
+        )
+    )
+    annotations = helm.template("--values", str(values))["Deployment"]["spec"]["template"]["metadata"]["annotations"]
+    assert annotations[MESHES[0]] == "9481,80,9490,8080"
+    assert annotations[MESHES[1]] == "9481,80,9490"
 
 
 def test_the_agent_understands_the_arguments_it_is_given(helm):
@@ -174,15 +193,15 @@ def test_what_the_api_server_takes_is_given_to_the_agent_alone_and_only_where_it
     assert "wi-api" not in {mount["name"] for mount in workload["volumeMounts"]}
 
 
-def test_agent_and_workload_know_the_authorization_from_the_pods_uid(helm):
+def test_an_aws_sdk_reads_the_authorization_from_its_identitys_volume(helm):
     manifests = helm.template(*AWS)
     pod = pod_of(manifests)
-    assert environment(sidecar_of(pod)) == {"WI_AUTHORIZATION": "metadata.uid"}
-    assert config_of(manifests)["identities"][0]["serve"]["authorization"] == "${WI_AUTHORIZATION}"
+    assert "env" not in sidecar_of(pod)
+    assert config_of(manifests)["identities"][0]["serve"] == {"dialects": ["container"]}
     [workload] = pod["containers"]
     assert environment(workload) == {
         "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:9481/aws/s3-reader/credentials",
-        "AWS_CONTAINER_AUTHORIZATION_TOKEN": "metadata.uid",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": "/var/run/secrets/wi-agent/s3-reader/files/authorization",
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_REGION": "eu-west-1",
         "AWS_DEFAULT_REGION": "eu-west-1",
@@ -227,6 +246,35 @@ REFUSED = {
             "config.identities[0].serve.authorization=hunter2hunter2hunter2",
         ],
         "leave serve.authorization out",
+    ),
+    "an authorization from nowhere": (
+        [
+            "config.identities[0].name=demo",
+            "config.identities[0].provider.type=azure",
+            "config.identities[0].serve.dialects={appservice}",
+        ],
+        "demo: its SDKs take the authorization from the environment",
+    ),
+    "an authorization in a file of no volume": (
+        [IDENTITY.format("aws"), "config.identities[0].serve.dialects={container}", "config.identities[0].sinks=null"],
+        "stored beside its files",
+    ),
+    "an authorization for an open dialect": (
+        [IDENTITY.format("aws"), "config.identities[0].serve.dialects={imds}", "authorizations.demo.secret=a"],
+        "no identity of that name is served",
+    ),
+    "the pod's UID where a file can be read": (
+        [IDENTITY.format("aws"), "config.identities[0].serve.dialects={container}", "authorizations.demo.podUid=true"],
+        "AWS SDKs read a file",
+    ),
+    "two authorizations": (
+        [
+            IDENTITY.format("azure"),
+            "config.identities[0].serve.dialects={appservice}",
+            "authorizations.demo.podUid=true",
+            "authorizations.demo.secret=a",
+        ],
+        "choose one of secret and podUid",
     ),
     "files that lie on no volume": (
         [IDENTITY.format("aws"), "config.identities[0].sinks[0].type=files,config.identities[0].sinks[0].directory=/tmp/x"],
@@ -273,7 +321,8 @@ def parent_chart(folder):
     body = "".join(f"{line.removeprefix('  ')}\n" for line in example.splitlines() if line.startswith("  "))
     head, spec = body.split("spec:\n")
     indented = spec.replace("name: app\n", "name: app\n      image: app:1\n")
-    (parent / "templates" / "pod.yaml").write_text(f"{head}apiVersion: v1\nkind: Pod\nmetadata: {{name: app}}\nspec:\n{indented}")
+    named = head.replace("metadata:\n", "metadata:\n  name: app\n")
+    (parent / "templates" / "pod.yaml").write_text(f"{named}apiVersion: v1\nkind: Pod\nspec:\n{indented}")
     return parent
 
 
@@ -289,6 +338,7 @@ def test_a_chart_that_depends_on_this_one_puts_the_sidecar_into_its_own_pod(helm
         assert volume["configMap"]["name"] == manifests["ConfigMap"]["metadata"]["name"]
         assert [container["name"] for container in pod["containers"]] == (["app"] if pod.get("initContainers") else ["wi-agent", "app"])
         assert environment(pod["containers"][-1])["AWS_ROLE_ARN"] == "arn:aws:iam::123456789012:role/a"
+        assert manifests["Pod"]["metadata"]["annotations"].keys() == set(MESHES)
 
 
 def test_the_outline_of_the_configuration_is_the_agents():

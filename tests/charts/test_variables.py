@@ -15,7 +15,11 @@ from tests.charts.helm import CHART, ROOT, RefusedError, config_of, pod_of
 from tests.docs.conftest import blocks
 
 README = CHART / "README.md"
-UID = {"fieldRef": {"fieldPath": "metadata.uid"}}
+AUTHORIZATIONS = {"WI_AUTHORIZATION_VAULT_READER": "text-of-the-vault-reader", "WI_AUTHORIZATION_OSS_READER": "text-of-the-oss-reader"}
+SOURCES = {
+    "vault-reader": {"secretKeyRef": {"name": "vault-reader-authorization", "key": "authorization"}},
+    "oss-reader": {"secretKeyRef": {"name": "authorizations", "key": "oss-reader"}},
+}
 IDENTITIES = [
     pytest.param(path, identity["name"], id=identity["name"])
     for path in sorted((CHART / "ci").glob("every-cloud*.yaml"))
@@ -28,12 +32,14 @@ def test_an_sdk_is_led_to_the_identity_as_env_would(helm, tmp_path, values, name
     manifests = helm.template("--values", str(values), "--set", f"workload.identity={name}")
     [workload] = [container for container in pod_of(manifests)["containers"] if container["name"] == "workload"]
     given = {}
+    held = f"WI_AUTHORIZATION_{name.replace('-', '_').upper()}"
     for variable in workload["env"]:
         assert variable["name"] not in given
-        assert variable.get("valueFrom", UID) == UID
-        given[variable["name"]] = variable.get("value", "$(WI_AUTHORIZATION)")
-    if given.pop("WI_AUTHORIZATION", None):
-        assert workload["env"][0]["name"] == "WI_AUTHORIZATION", "only variables above it are filled in"
+        if "valueFrom" in variable:
+            assert variable["valueFrom"] == SOURCES[name]
+        given[variable["name"]] = variable.get("value", f"$({held})")
+    if given.pop(held, None):
+        assert workload["env"][0]["name"] == held, "only variables above it are filled in"
     assert given == printed(tmp_path, config_of(manifests), name)
 
 
@@ -43,7 +49,7 @@ def printed(tmp_path, config, name):
     done = subprocess.run(
         [sys.executable, "-m", "agent", "-c", str(tmp_path / "config.yaml"), "env", name, "--format", "yaml"],
         cwd=ROOT,
-        env={"WI_AUTHORIZATION": "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", "PATH": os.environ["PATH"]},
+        env=AUTHORIZATIONS | {"PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
         timeout=30,
@@ -96,7 +102,7 @@ def test_the_values_in_the_charts_readme_render_to_what_the_agent_takes(helm, tm
     (tmp_path / "values.yaml").write_text(text)
     manifests = helm.template("--values", str(tmp_path / "values.yaml"))
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config_of(manifests)))
-    assert check(tmp_path / "config.yaml", {"WI_AUTHORIZATION": "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"}).faults == []
+    assert check(tmp_path / "config.yaml", AUTHORIZATIONS).faults == []
 
 
 @pytest.mark.parametrize("text", [text for text in blocks(README, "yaml") if "apiVersion" in text])
@@ -116,4 +122,7 @@ def test_the_notes_say_who_is_served_without_being_asked_for_anything(helm, tmp_
     for identity in yaml.safe_load(values.read_text())["config"]["identities"]:
         name, [dialect] = identity["name"], identity["serve"]["dialects"]
         assert (f"{name} is served as {dialect} to EVERY container" in notes) is not DIALECTS[dialect].authorized
-        assert (f"{name} is served to the pod's containers that know its UID" in notes) is DIALECTS[dialect].authorized
+        by_file = f"{name} is served to the containers that mount its volume" in notes
+        by_secret = f"{name} is served to the containers that have its authorization from Secret" in notes
+        assert (by_file or by_secret) is DIALECTS[dialect].authorized
+        assert by_secret is (name in SOURCES)

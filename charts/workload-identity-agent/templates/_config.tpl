@@ -18,16 +18,26 @@
     {{- end -}}
   {{- end -}}
   {{- if $serve.dialects -}}
-    {{- if not (hasKey $serve "authorization") -}}
-      {{- $_ := set $serve "authorization" "${WI_AUTHORIZATION}" -}}
-    {{- else if ne $serve.authorization "${WI_AUTHORIZATION}" -}}
-      {{- fail (printf "config.identities: %s: leave serve.authorization out: it would lie in a ConfigMap, and the pod's UID is used in its place" $identity.name) -}}
+    {{- if hasKey $serve "authorization" -}}
+      {{- fail (printf "config.identities: %s: leave serve.authorization out, a ConfigMap is no place for a secret: the agent makes one, or name a Secret in authorizations.%s.secret" $identity.name $identity.name) -}}
+    {{- end -}}
+    {{- if include "workload-identity-agent.authorized" (dict "agent" $ "identity" $identity) -}}
+      {{- $_ := set $serve "authorization" (printf "${%s}" (include "workload-identity-agent.authorizationVariable" $identity.name)) -}}
     {{- end -}}
     {{- $_ := set $identity "serve" $serve -}}
   {{- end -}}
   {{- $identities = append $identities $identity -}}
 {{- end -}}
 {{- $_ := set $config "identities" $identities -}}
+{{- range $name, $_ := .Values.authorizations -}}
+  {{- $served := false -}}
+  {{- range $identities -}}
+    {{- if and (eq .name $name) (dig "serve" "authorization" "" .) -}}{{- $served = true -}}{{- end -}}
+  {{- end -}}
+  {{- if not $served -}}
+    {{- fail (printf "authorizations.%s: no identity of that name is served as container, appservice or uri" $name) -}}
+  {{- end -}}
+{{- end -}}
 {{- with $config.issuer -}}
   {{- if not $.Values.issuerKeys.secret -}}
     {{- fail "config.issuer: each pod would make keys of its own, which nobody trusts and which end with it: name the Secret that holds the issuer's in issuerKeys.secret" -}}
@@ -43,6 +53,44 @@
   {{- end -}}
 {{- end -}}
 {{- toYaml $config -}}
+{{- end }}
+
+{{/*
+"true" where an identity's authorization comes through the environment: from the Secret that `authorizations` names, or the pod's UID. Else the
+agent makes one and stores it beside the identity's files. The argument holds `agent` and `identity`.
+*/}}
+{{- define "workload-identity-agent.authorized" -}}
+{{- $name := .identity.name -}}
+{{- $given := get (.agent.Values.authorizations | default dict) $name | default dict -}}
+{{- $dialects := dig "serve" "dialects" list .identity -}}
+{{- $fromEnvironment := or (has "appservice" $dialects) (has "uri" $dialects) -}}
+{{- if and $given.secret $given.podUid -}}
+{{- fail (printf "authorizations.%s: choose one of secret and podUid" $name) -}}
+{{- else if and $given.podUid (has "container" $dialects) -}}
+{{- fail (printf "authorizations.%s: podUid is for appservice and uri: AWS SDKs read a file that the agent makes: leave it out" $name) -}}
+{{- else if and $fromEnvironment (not $given.secret) (not $given.podUid) -}}
+{{- fail (printf "config.identities: %s: its SDKs take the authorization from the environment: name the Secret that holds it in authorizations.%s.secret, or set authorizations.%s.podUid: true, which every container of the pod can read" $name $name $name) -}}
+{{- else if and (has "container" $dialects) (not .identity.sinks) (not $given.secret) -}}
+{{- fail (printf "config.identities: %s: its authorization is stored beside its files and sinks is empty: leave sinks out, or name a Secret in authorizations.%s.secret" $name $name) -}}
+{{- else if and (or $fromEnvironment (has "container" $dialects)) (or $given.secret $given.podUid) -}}
+true
+{{- end -}}
+{{- end }}
+
+{{/* The environment variable with one identity's authorization (the argument is its name); no two names share one. */}}
+{{- define "workload-identity-agent.authorizationVariable" -}}
+{{- $suffix := contains "." . | ternary (printf "_%s" (sha256sum . | trunc 8)) "" -}}
+{{- printf "WI_AUTHORIZATION_%s%s" . $suffix | upper | replace "." "_" | replace "-" "_" -}}
+{{- end }}
+
+{{/* Where its value comes from, as a variable's `valueFrom`; the argument holds `agent` and `name`. */}}
+{{- define "workload-identity-agent.authorizationSource" -}}
+{{- $given := get .agent.Values.authorizations .name -}}
+{{- if $given.secret -}}
+{secretKeyRef: {name: {{ $given.secret | quote }}, key: {{ $given.key | default "authorization" | quote }}}}
+{{- else -}}
+{fieldRef: {fieldPath: metadata.uid}}
+{{- end -}}
 {{- end }}
 
 {{/* One identity of it; the argument holds `agent` and `identity`. */}}
@@ -81,6 +129,18 @@
 {{- fail (printf "config.admin.listen: %s: the kubelet's probes come from outside of the pod: write :9480" $listen) -}}
 {{- end -}}
 {{- regexFind "[0-9]+$" $listen -}}
+{{- end }}
+
+{{/* The metadata endpoint's ports, with commas between: a service mesh has to leave them alone. */}}
+{{- define "workload-identity-agent.metadataPorts" -}}
+{{- $ports := list -}}
+{{- range dig "metadata" "listen" (list "127.0.0.1:9481") .Values.config -}}
+{{- if not (hasPrefix "unix:" .) -}}{{- $ports = append $ports (regexFind "[0-9]+$" .) -}}{{- end -}}
+{{- end -}}
+{{- range .Values.config.identities -}}
+{{- with dig "serve" "port" nil . -}}{{- $ports = append $ports (printf "%d" (int .)) -}}{{- end -}}
+{{- end -}}
+{{- $ports | uniq | join "," -}}
 {{- end }}
 
 {{/* Where SDKs in the pod ask: the first address that is no socket file. */}}

@@ -2,6 +2,8 @@
 What a pod needs to have the agent beside it. In a pod of your own chart, with this one as a dependency:
 
   {{- $agent := index .Subcharts "workload-identity-agent" }}
+  metadata:
+    annotations: {{- include "workload-identity-agent.podAnnotations" $agent | nindent 6 }}
   spec:
     automountServiceAccountToken: false
     securityContext: {{- include "workload-identity-agent.podSecurityContext" $agent | nindent 4 }}
@@ -47,17 +49,9 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 restartPolicy: Always
 {{- end }}
 args: [run, --log-level, {{ .Values.logging.level }}, --log-format, {{ .Values.logging.format }}]
-env:
-  - name: WI_AUTHORIZATION
-    valueFrom: {fieldRef: {fieldPath: metadata.uid}}
-  {{- if include "workload-identity-agent.api" . }}
-  - name: POD_NAME
-    valueFrom: {fieldRef: {fieldPath: metadata.name}}
-  - name: POD_NAMESPACE
-    valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
-  - name: POD_UID
-    valueFrom: {fieldRef: {fieldPath: metadata.uid}}
-  {{- end }}
+{{- with include "workload-identity-agent.sidecarEnv" . }}
+env: {{- . | trim | nindent 2 }}
+{{- end }}
 ports:
   - {name: wi-admin, containerPort: {{ include "workload-identity-agent.adminPort" . }}, protocol: TCP}
 startupProbe:
@@ -100,6 +94,35 @@ volumeMounts:
   - {name: {{ include "workload-identity-agent.volume" .name }}, mountPath: /var/run/secrets/wi-agent/{{ .name }}}
   {{- end }}
   {{- end }}
+{{- end }}
+
+{{/* The authorizations that come through the environment, and the pod's names where the agent talks to the API server. */}}
+{{- define "workload-identity-agent.sidecarEnv" -}}
+{{- range (include "workload-identity-agent.config" . | fromYaml).identities }}
+{{- if dig "serve" "authorization" "" . }}
+- name: {{ include "workload-identity-agent.authorizationVariable" .name }}
+  valueFrom: {{ include "workload-identity-agent.authorizationSource" (dict "agent" $ "name" .name) }}
+{{- end }}
+{{- end }}
+{{- if include "workload-identity-agent.api" . }}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: POD_UID
+  valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+{{- end }}
+{{- end }}
+
+{{/*
+The pod's annotations: a mesh's proxy would bring requests from other machines to the metadata endpoint as if they came from this one, so its ports
+are taken out of the mesh's hands.
+https://istio.io/latest/docs/reference/config/annotations/ https://linkerd.io/2/reference/proxy-configuration/
+*/}}
+{{- define "workload-identity-agent.podAnnotations" -}}
+{{- $ports := include "workload-identity-agent.metadataPorts" . -}}
+traffic.sidecar.istio.io/excludeInboundPorts: {{ $ports | quote }}
+config.linkerd.io/skip-inbound-ports: {{ $ports | quote }}
 {{- end }}
 
 {{/* Seconds until the start-up probe gives up. */}}

@@ -47,8 +47,13 @@ where your container has a proxy.
 {{- define "workload-identity-agent.env.container" -}}
 - name: AWS_CONTAINER_CREDENTIALS_FULL_URI
   value: http://{{ include "workload-identity-agent.metadataAddress" .agent }}/aws/{{ .name }}/credentials
+{{- if .serve.authorization }}
 - name: AWS_CONTAINER_AUTHORIZATION_TOKEN
-  valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+  valueFrom: {{ include "workload-identity-agent.authorizationSource" . }}
+{{- else }}
+{{- $sink := first .identity.sinks }}
+- {name: AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, value: {{ printf "%s/authorization" ($sink.mountPath | default $sink.directory) | quote }}}
+{{- end }}
 - {name: AWS_EC2_METADATA_DISABLED, value: "true"}
 {{ include "workload-identity-agent.env.region" . }}
 {{- end }}
@@ -85,7 +90,7 @@ where your container has a proxy.
 - name: IDENTITY_ENDPOINT
   value: http://{{ include "workload-identity-agent.metadataAddress" .agent }}/azure/{{ .name }}/token
 - name: IDENTITY_HEADER
-  valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+  valueFrom: {{ include "workload-identity-agent.authorizationSource" . }}
 {{- end }}
 
 {{- define "workload-identity-agent.env.azure-imds" -}}
@@ -159,10 +164,11 @@ where your container has a proxy.
 {{- end }}
 
 {{- define "workload-identity-agent.env.uri" -}}
-- name: WI_AUTHORIZATION
-  valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+{{- $variable := include "workload-identity-agent.authorizationVariable" .name -}}
+- name: {{ $variable }}
+  valueFrom: {{ include "workload-identity-agent.authorizationSource" . }}
 - name: ALIBABA_CLOUD_CREDENTIALS_URI
-  value: http://{{ include "workload-identity-agent.metadataAddress" .agent }}/alibaba/{{ .name }}/$(WI_AUTHORIZATION)/credentials
+  value: http://{{ include "workload-identity-agent.metadataAddress" .agent }}/alibaba/{{ .name }}/$({{ $variable }})/credentials
 - {name: ALIBABA_CLOUD_ECS_METADATA_DISABLED, value: "true"}
 - {name: ALIBABA_CLOUD_CLI_PROFILE_DISABLED, value: "true"}
 {{- end }}
