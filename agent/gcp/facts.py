@@ -16,5 +16,6 @@ def facts(settings: GcpSettings, project: str) -> Mapping[str, str]:
         "account": settings.service_account or "",
         "email": settings.service_account or (f"{project}.svc.id.goog" if project else ""),
         "scopes": " ".join(settings.scopes),
+        "scopes-allowed": " ".join(sorted(settings.run_time_scopes or ())),
     }
     return {name: value for name, value in found.items() if value}

@@ -48,6 +48,8 @@ class GcpSettings(Settings, tag="gcp", tag_field="type"):
     delegates: Annotated[tuple[Email, ...], msgspec.Meta(max_length=8)] = ()
     """From the service account that the identity may act as to the one that may act as `serviceAccount`."""
     scopes: Annotated[tuple[Scope, ...], msgspec.Meta(min_length=1, max_length=MOST_SCOPES)] = (CLOUD_PLATFORM, EMAIL)
+    scopes_allowed: Annotated[tuple[Scope, ...], msgspec.Meta(max_length=MOST_SCOPES)] | None = None
+    """That clients of the endpoint may ask for beside `scopes`; None: any. Empty: no others."""
     lifetime: Duration | None = None
     """Of a service account's token; None leaves it to Google: one hour."""
     universe_domain: Domain = UNIVERSE
@@ -74,6 +76,11 @@ class GcpSettings(Settings, tag="gcp", tag_field="type"):
     def roles(self) -> tuple[str, ...]:
         """As whom the workload acts, where that is not itself."""
         return (self.service_account,) if self.service_account else ()
+
+    @property
+    def run_time_scopes(self) -> frozenset[str] | None:
+        """Scopes that clients of the endpoint may ask for; None: any."""
+        return None if self.scopes_allowed is None else frozenset((*self.scopes, *self.scopes_allowed))
 
     @property
     def wanted_audiences(self) -> tuple[str, ...]:

@@ -108,6 +108,9 @@ class GcpProvider:
         scopes = tuple(variant.split(" ")) if variant else self._settings.scopes
         if len(scopes) > MOST_SCOPES or not all(re.fullmatch(r"[!#-\[\]-~]{1,256}", scope, re.ASCII) for scope in scopes):
             raise Rejected(f"{self._identity}: what was asked for are no scopes", remedy="correct the scopes in the workload")
+        allowed = self._settings.run_time_scopes
+        if variant and allowed is not None and not allowed.issuperset(scopes):
+            raise Rejected(f"{self._identity}: scopes were asked for that are not allowed", remedy="name them in provider.scopesAllowed")
         return scopes
 
 

@@ -115,6 +115,9 @@ class Gce:
             return self.refuse(400, "these are no scopes")
         configured = sorted(profile.facts.get("scopes", "").split())
         usual = scopes in ([], configured) or (scopes == [EVERYTHING] and EVERYTHING in configured)
+        allowed = profile.facts.get("scopes-allowed", "").split()
+        if allowed and not usual and (foreign := sorted(set(scopes) - set(allowed))):
+            return self.refuse(400, f"not allowed: name {foreign[0]!r} in provider.scopesAllowed")
         return Want(_access_token, variant="" if usual else " ".join(scopes), shape="token")
 
     def _identity(self, visit: Visit, profile: Profile) -> Answer | Want:

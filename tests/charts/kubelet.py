@@ -4,8 +4,8 @@
 the paths that the pod says. Owners and modes as in Kubernetes' pkg/volume/util/atomic_writer.go and pkg/volume/volume_linux.go:
 root's files of the volume's mode in a directory of 0755 behind `..data`, in a root directory open to all; with fsGroup, that group
 everywhere, setgid on directories, and the group let in. PLAN is JSON: the pod's spec, the namespace's Secrets and ConfigMap, tokens.
-The agent does `once`; where it has a hook, it does what the pod says, and is ended when the hook has. Where PLAN has requests, neighbours send
-them to the running agent. The answer, on standard output, is JSON too: how that ended, and what lies in the sinks then.
+The agent does `once`; where it has a hook, it does what the pod says, and is ended when the hook has. Where PLAN has requests, neighbours
+send them to the running agent. The answer, on standard output, is JSON too: how that ended, and what lies in the sinks then.
 """
 
 import json

@@ -1,7 +1,7 @@
 """A container beside the agent: asks for each identity with every authorization that this process can find.
 
-`python -m tests.charts.neighbour REQUESTS`: {identity: [path, header]}, with AUTHORIZATION in the place of the text. The answer is JSON: the texts
-by where they were found, and the status of each identity for each of them. Nothing of the test's is imported.
+`python -m tests.charts.neighbour REQUESTS`: {identity: [path, header]}, with AUTHORIZATION in the place of the text. The answer is JSON:
+the status of each identity for each text, by where that was found. Nothing of the test's is imported.
 """
 
 import http.client

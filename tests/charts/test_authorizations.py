@@ -51,9 +51,7 @@ def answered(helm, tmp_path, authorizations):
         "secrets": {"texts": {name: f"the-secret-text-of-{name}" for name in ENVIRONMENT}},
         "config": manifests["ConfigMap"]["data"],
         "tokens": {audience: jwt.encode({**claims, "aud": [audience]}, "k" * 32, "HS256") for audience in audiences},
-        "requests": {
-            name: [DIALECTS[dialect][1].replace("NAME", name), DIALECTS[dialect][2]] for name, dialect in NAMES.items()
-        },
+        "requests": {name: [DIALECTS[dialect][1].replace("NAME", name), DIALECTS[dialect][2]] for name, dialect in NAMES.items()},
     }
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     command = [*UNSHARE, "--net", sys.executable, "-m", "tests.charts.kubelet", str(tmp_path / "plan.json")]
@@ -73,6 +71,6 @@ def test_the_pods_uid_and_a_neighbours_text_open_no_closed_dialect(helm, tmp_pat
 
 
 def test_the_pods_uid_opens_an_identity_to_every_container_where_asked_for(helm, tmp_path):
-    found = answered(helm, tmp_path, dict.fromkeys(ENVIRONMENT, {"podUid": True}))
+    found = answered(helm, tmp_path, {name: {"podUid": True} for name in list(ENVIRONMENT)})
     for name, dialect in NAMES.items():
         assert (found["stranger"][name]["uid"] == 401) is (dialect == "container")

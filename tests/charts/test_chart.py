@@ -93,7 +93,7 @@ def test_kubectl_shows_the_workload_where_no_container_is_named_and_the_annotati
         annotations = helm.template("--set", "workload.podAnnotations.team=a", cluster=cluster)["Deployment"]["spec"]["template"][
             "metadata"
         ]["annotations"]
-        assert annotations == {"kubectl.kubernetes.io/default-container": "workload", "team": "a", **{name: "9481" for name in MESHES}}
+        assert annotations == {"kubectl.kubernetes.io/default-container": "workload", "team": "a", **dict.fromkeys(MESHES, "9481")}
 
 
 def test_a_mesh_keeps_away_from_every_metadata_port_and_from_what_else_is_said(helm, tmp_path):

@@ -87,10 +87,11 @@ def test_a_port_is_one(tmp_path: Path, port: int) -> None:
 def test_who_serves_every_process_is_told_so_and_what_would_not(tmp_path: Path) -> None:
     _, warnings = judged(tmp_path, identity("one", "gcp", "gce", default=True), identity("two", "aws", "imds", "container"))
     assert [warning.partition(":")[0] for warning in warnings] == [
+        "not set",
         "gce serves every process that reaches the address",
         "imds serves every process that reaches the address",
     ]
-    assert "container asks for an authorization" in warnings[1]
+    assert "container asks for an authorization" in warnings[2]
 
 
 @pytest.mark.parametrize("serve", [{"default": True}, {"port": 9490}])

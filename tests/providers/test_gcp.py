@@ -74,6 +74,17 @@ async def test_scopes_asked_for_at_run_time_replace_the_configured_ones(cloud: G
         assert credential.document()["scopes"] == tuple(variant.split(" "))
 
 
+async def test_scopes_that_are_not_allowed_are_refused_and_not_sent(cloud: Google) -> None:
+    provider = cloud.provider(scopes=[READ_ONLY], scopesAllowed=["openid"])
+    for variant in ("", "openid", f"{READ_ONLY} openid"):
+        await provider.exchange(cloud.token(), variant)
+    asked = len(cloud.gcp.asked)
+    with pytest.raises(Rejected, match="not allowed") as refused:
+        await provider.exchange(cloud.token(), "email openid")
+    assert refused.value.remedy == "name them in provider.scopesAllowed"
+    assert len(cloud.gcp.asked) == asked
+
+
 async def test_an_id_token_is_of_the_service_account_and_for_one_audience(cloud: Google) -> None:
     cloud.gcp.users = {MIDDLE: SUBJECT, ACCOUNT: MIDDLE}
     provider = cloud.provider(serviceAccount=ACCOUNT, delegates=[MIDDLE])

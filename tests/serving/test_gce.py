@@ -242,6 +242,20 @@ async def test_other_scopes_are_a_variant_whatever_their_order(one: Endpoint) ->
     assert (await get(one, f"{DEFAULT}token")).json["access_token"] == CANARY
 
 
+@pytest.mark.parametrize(
+    ("scopes", "status"),
+    [("", 200), (EMAIL, 200), (CLOUD_PLATFORM, 400), (READ, 503), (f"{EMAIL},{READ}", 503), (f"{READ},{WRITE}", 400), (WRITE, 400)],
+)
+async def test_scopes_beyond_those_allowed_are_400_and_no_variant(one: Endpoint, scopes: str, status: int) -> None:
+    enrol(one, scopes=EMAIL, **{"scopes-allowed": f"{EMAIL} {READ}"})
+    for dialect in one.server._dialects.values():
+        dialect.patience = 0.0
+    found = await get(one, f"{DEFAULT}token?scopes={scopes}")
+    assert found.status == status
+    assert (b"provider.scopesAllowed" in found.body) is (status == 400)
+    assert len(list(one.store.records(NAME))) == (2 if status == 503 else 1)
+
+
 async def test_a_variant_in_use_is_known_to_be(one: Endpoint) -> None:
     key = Key(NAME, READ)
     await get(one, f"{DEFAULT}token?scopes={READ}")

@@ -14,6 +14,7 @@ VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 HELD = {"aws": "AWS sessions", "gcp": "Google access tokens", "azure": "Azure access tokens", "alibaba": "Alibaba Cloud sessions"}
 UNRESERVED = re.compile(r"[A-Za-z0-9._~-]+", re.ASCII)
 """What stands for itself in a path (RFC 3986, section 2.3)."""
+POD_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 SHORTEST = 16
 """Characters of an `authorization`: what is shorter can be guessed."""
 
@@ -57,6 +58,18 @@ def audiences(config: Config) -> Iterator[Finding]:
                 yield Finding(place=(*place, position), message="an audience has to be printable ASCII, and not empty")
 
 
+def tokens_of_the_api_server(config: Config) -> Iterator[Finding]:
+    """Without an audience, the token is the ServiceAccount itself."""
+    for index, identity in enumerate(config.identities):
+        if (
+            isinstance(identity.source, KubernetesSettings)
+            and not identity.provider.audiences
+            and isinstance(identity.provider, GenericSettings)
+        ):
+            message = "empty: the token is good at the API server, with all rights of the ServiceAccount: name the audience it is for"
+            yield Finding(place=("identities", index, "provider", "audiences"), message=message, warning=True)
+
+
 def dialects(config: Config) -> Iterator[Finding]:
     """Only what the provider holds can be served."""
     for index, identity in enumerate(config.identities):
@@ -90,7 +103,8 @@ def authorization(text: str, environ: Mapping[str, str]) -> str:
 
 
 def authorizations(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Each can be used, and none stands in the file."""
+    """Each can be used, is one identity's, and stands neither in the file nor in every container's reach."""
+    first: dict[str, int] = {}
     for index, identity in enumerate(config.identities):
         text = identity.serve.authorization
         place = ("identities", index, "serve", "authorization")
@@ -102,9 +116,20 @@ def authorizations(config: Config, environ: Mapping[str, str]) -> Iterator[Findi
                 yield Finding(place=place, message="has to be letters, digits and -._~ only: the dialect uri has it in a path")
         except ValueError as error:
             yield Finding(place=place, message=str(error))
+        else:
+            if POD_UID.fullmatch(found):
+                message = (
+                    "has the form of a pod's UID, which every container of the pod can read in /proc/self/mountinfo: use a random text"
+                )
+                yield Finding(place=place, message=message, warning=True)
+            if found in first:
+                other = ("identities", first[found], "serve", "authorization")
+                message = f"the same text as {config.identities[first[found]].name}'s: a client of one is served as the other"
+                yield Finding(place=place, message=message, warning=True, other=other)
+            first.setdefault(found, index)
         if not VARIABLE.fullmatch(text):
             message = "a secret in the configuration file: write ${NAME} and set that environment variable"
             yield Finding(place=place, message=message, warning=True)
 
 
-RULES = (some, names, idle, audiences, dialects)
+RULES = (some, names, idle, audiences, tokens_of_the_api_server, dialects)

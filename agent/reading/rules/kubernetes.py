@@ -2,9 +2,13 @@
 
 from collections.abc import Iterator
 
+from agent import providers
 from agent.config import Config
 from agent.reading.fault import Finding
 from agent.sources.kubernetes import LONGEST, SHORTEST, KubernetesSettings
+
+PRINCIPALS = {"roleArn", "clientId", "serviceAccount"}
+"""Keys of a provider that say as whom the workload acts; the others say where."""
 
 
 def lifetimes(config: Config) -> Iterator[Finding]:
@@ -15,4 +19,19 @@ def lifetimes(config: Config) -> Iterator[Finding]:
             yield Finding(place=("identities", index, "source", "lifetime"), message=message)
 
 
-RULES = (lifetimes,)
+def defaulted(config: Config) -> Iterator[Finding]:
+    """An annotation that is removed leaves the principal that the configuration names."""
+    for index, identity in enumerate(config.identities):
+        keys = set(providers.annotations(identity.provider).values()) & PRINCIPALS
+        names = zip(identity.provider.__struct_encode_fields__, identity.provider.__struct_fields__, strict=True)
+        for key, field in names:
+            if key in keys and getattr(identity.provider, field):
+                message = (
+                    "taken for a ServiceAccount without the annotation (fromServiceAccount), so a tenant becomes it by removing its own:"
+                    " leave it out, unless that is meant"
+                )
+                place = ("identities", index, "provider", key)
+                yield Finding(place=place, message=message, warning=True, other=("identities", index, "provider", "fromServiceAccount"))
+
+
+RULES = (lifetimes, defaulted)

@@ -84,4 +84,13 @@ def projectless(config: Config) -> Iterator[Finding]:
             yield Finding(place=(*place, "gce", "projectId"), message=message, warning=True, rests_on=((*place[:2], "provider"),))
 
 
-RULES = (reachable, one_default, unguarded, wired, projectless)
+def unbounded(config: Config) -> Iterator[Finding]:
+    """`scopes` look like a bound, and clients of the endpoint may ask for others."""
+    for place, identity in served(config):
+        if "gce" in identity.serve.dialects and isinstance(identity.provider, GcpSettings) and identity.provider.scopes_allowed is None:
+            message = "not set: every client of the endpoint may ask for any scope, whatever `scopes` says: list what else is needed, or []"
+            grounds: tuple[Place, ...] = ((*place, "dialects"),)
+            yield Finding(place=(*place[:2], "provider", "scopesAllowed"), message=message, warning=True, rests_on=grounds)
+
+
+RULES = (reachable, one_default, unguarded, wired, projectless, unbounded)

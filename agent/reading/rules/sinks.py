@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
 from agent.config import Config
+from agent.providers.generic import GenericSettings
 from agent.reading.fault import Finding, Place
 from agent.reading.wording import nearest
 from agent.sinks import SinkSettings
@@ -133,6 +134,21 @@ def modes(config: Config) -> Iterator[Finding]:
             yield Finding(place=(*place, "mode"), message=message, warning=True)
 
 
+def exposed(config: Config) -> Iterator[Finding]:
+    """A token that is good in many places is not for every user's eyes."""
+    for index, identity in enumerate(config.identities):
+        audiences = identity.provider.audiences
+        if len(audiences) == 1 or (not audiences and not isinstance(identity.provider, GenericSettings)):
+            continue
+        good = f"each of its {len(audiences)} audiences" if audiences else "the API server, with all rights of the ServiceAccount"
+        place: Place = ("identities", index, "provider", "audiences")
+        for position, sink in enumerate(identity.sinks):
+            if sink.mode.bits & 0o004:
+                message = f"lets every user of the volume read a token that is good at {good}: use 0640, or one audience for each identity"
+                here: Place = ("identities", index, "sinks", position, "mode")
+                yield Finding(place=here, message=message, warning=True, other=place, rests_on=(place,))
+
+
 def _known(place: Place, key: str, who: str | int | None, look_up: Callable[[str], object]) -> Iterator[Finding]:
     if isinstance(who, int) and not 0 <= who < (1 << 32) - 1:
         yield Finding(place=(*place, key), message="no such number can be: write one from 0 to 4294967294")
@@ -144,4 +160,4 @@ def _known(place: Place, key: str, who: str | int | None, look_up: Callable[[str
             yield Finding(place=(*place, key), message=f"this machine knows no such {key}: {hint}")
 
 
-RULES = (apart, directories, written, circular, names, owners, modes)
+RULES = (apart, directories, written, circular, names, owners, modes, exposed)
