@@ -3,6 +3,8 @@
 Reading the file and explaining what is wrong with it: `reading.py` and `explain.py`.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import msgspec
@@ -188,10 +190,16 @@ class Config(Settings):
     tenancy: Tenancy = Tenancy()
 
 
-def identity_digest(identity: Identity, config: Config, uid: str = "") -> str:
+def named_files(identity: Identity) -> tuple[str, ...]:
+    """Paths of the files that say whom the agent asks for this identity: `kubeconfig`, `caFile`."""
+    named = (getattr(identity.source, "kubeconfig", None), getattr(identity.provider, "ca_file", None))
+    return tuple(path for path in named if path)
+
+
+def identity_digest(identity: Identity, config: Config, uid: str = "", files: Mapping[str, str] = MappingProxyType({})) -> str:
     """Of every setting that shapes what the identity holds and how it lies in its sinks.
 
-    `uid`: of the ServiceAccount that says who it is, where one does.
+    `uid`: of the ServiceAccount that says who it is, where one does. `files`: fingerprints of the files that settings name, by path.
     """
     issuer = config.issuer if identity.source.__struct_config__.tag == "issuer" else None
     return digest(
@@ -200,6 +208,7 @@ def identity_digest(identity: Identity, config: Config, uid: str = "") -> str:
         identity.provider,
         f"{issuer.url.text}\n{issuer.algorithm}" if issuer else uid,
         *identity.sinks,
+        *(f"{path}\n{files.get(path, '')}" for path in named_files(identity)),
     )
 
 

@@ -13,9 +13,10 @@ import structlog
 from agent import providers, sinks, sources
 from agent.authorization import Authorizations, recall
 from agent.clock import STEP
-from agent.config import Config, Identity, identity_digest
+from agent.config import Config, Identity, identity_digest, named_files
 from agent.courier import Courier
 from agent.departure import close, whereabouts, withdraw
+from agent.fingerprints import fingerprints
 from agent.following import Following, Former
 from agent.gate import Gate
 from agent.keeper import Keeper
@@ -61,17 +62,22 @@ class Fleet:
         self._members: dict[str, Member] = {}
         self._configured: dict[str, Identity] = {}
         """What the configuration says of each that runs or is followed."""
+        self._files: Mapping[str, str] = {}
+        """Fingerprints of the files that settings name, as of the last `apply`."""
         self._following = Following(self, store, toolbox)
 
     async def apply(self, config: Config) -> None:
         """Makes what runs be what the configuration says; what did not change is not touched."""
         wanted = {identity.name: identity for identity in config.identities}
+        files, before_files = await fingerprints(config, self._files), self._files
         same = config.refresh == self._config.refresh and config.issuer == self._config.issuer
         if config.refresh.concurrency != self._config.refresh.concurrency or not self._members:
             self._gate = Gate(config.refresh.concurrency)
         gone = [name for name in self._configured if name not in wanted]
-        changed = [name for name, before in self._configured.items() if name in wanted and not (same and before == wanted[name])]
-        before, self._config, self._configured = self._configured, config, wanted
+        kept = {name for name, identity in wanted.items() if same and self._configured.get(name) == identity}
+        kept = {name for name in kept if all(files[path] == before_files.get(path) for path in named_files(wanted[name]))}
+        changed = [name for name in self._configured if name in wanted and name not in kept]
+        before, self._config, self._configured, self._files = self._configured, config, wanted, files
         for name in gone:
             former = await self._following.leave(name)
             left = [*(former.leaving if former else ()), *await self._left(before[name])]
@@ -114,7 +120,7 @@ class Fleet:
         return (member.identity, member.uid) if member else None
 
     def places(self, identity: Identity, uid: str = "") -> list[Sink]:
-        digest = identity_digest(identity, self._config, uid)
+        digest = identity_digest(identity, self._config, uid, self._files)
         return [sinks.build(settings, identity.name, digest, self._toolbox) for settings in identity.sinks]
 
     def authorization(self, identity: Identity) -> Secret | None:
@@ -132,7 +138,7 @@ class Fleet:
 
     async def take_up(self, identity: Identity, leaving: list[Sink], uid: str = "") -> None:
         tools = self._toolbox
-        digest = identity_digest(identity, self._config, uid)
+        digest = identity_digest(identity, self._config, uid, self._files)
         places = self.places(identity, uid)
         names = tuple(place.name for place in places)
         about = profile(identity, self._config, digest, names, await self._authorization(identity, places))

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -229,6 +230,38 @@ async def test_a_changed_schedule_keeps_what_is_held(cast: Cast, clock: FakeCloc
         await clock.advance(30)
         assert store.newest(Key("one")) is held
         assert cast.withdrawn == []
+
+
+def digest_of(store: Store, name: str) -> str:
+    found = store.profile(name)
+    assert found
+    return found.digest
+
+
+@pytest.mark.parametrize("key", ["caFile", "kubeconfig"])
+async def test_a_file_with_another_content_is_another_setting_at_reload(cast: Cast, clock: FakeClock, tmp_path: Path, key: str) -> None:
+    path = tmp_path / "file"
+    path.write_text("of one cluster")
+    account = {"type": "kubernetes", "serviceAccount": {"namespace": "demo", "name": "app"}}
+    source = {**account, "kubeconfig": str(path)} if key == "kubeconfig" else {"type": "file", "path": "/t"}
+    azure = {"type": "azure", "tenantId": TENANT, "clientId": TENANT}
+    provider = {**azure, "caFile": str(path)} if key == "caFile" else {"type": "generic", "audiences": ["a"]}
+    text = {"name": "one", "source": source, "provider": provider, "sinks": [{"type": "files", "directory": "/d"}]}
+    other = {"name": "two", "source": {"type": "file", "path": "/t"}, "provider": {"type": "generic", "audiences": ["a"]}}
+    first: Config = convert({"identities": [text, other]}, Config)
+    async with running(cast, first) as (fleet, store):
+        await settle()
+        digests = [digest_of(store, "one")]
+        untouched = fleet._members["two"]
+        for content in ("of one cluster", "of another cluster", None):
+            path.write_text(content) if content else path.unlink()
+            await fleet.apply(first)
+            await settle()
+            digests.append(digest_of(store, "one"))
+        assert digests[0] == digests[1]
+        assert len({*digests}) == 3
+        assert cast.withdrawn == []
+        assert fleet._members["two"] is untouched
 
 
 async def test_a_run_time_variant_gets_a_keeper(cast: Cast, clock: FakeClock) -> None:

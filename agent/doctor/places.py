@@ -8,7 +8,8 @@ import stat
 from datetime import datetime
 from pathlib import Path
 
-from agent.config import identity_digest
+from agent import fingerprints
+from agent.config import identity_digest, named_files
 from agent.disk import atomic
 from agent.disk.generation import Unusable, inspect
 from agent.disk.manifest import NAME, Manifest
@@ -82,7 +83,7 @@ def _nothing(text: str, *, refused: bool) -> Finding:
 
 def _generation(case: Case, sink: SinkSettings, root: int, name: str, *, refused: bool) -> Finding:
     where, manifest_name = sink.directory, sink.names.get(NAME, NAME)
-    digest = identity_digest(case.identity, case.config, case.uid)
+    digest = identity_digest(case.identity, case.config, case.uid, fingerprints.read(named_files(case.identity)))
     try:
         owner, me = os.stat(name, dir_fd=root).st_uid, os.geteuid()
         found = inspect(root, name, identity=case.name, digest=digest, manifest=manifest_name, uid=owner if me == 0 else me)
