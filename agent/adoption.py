@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import structlog
 
 from agent.claims import read_token
 from agent.clock import Clock
-from agent.errors import RefreshError, frames
+from agent.errors import RefreshError, Rejected, frames
 from agent.max_use import used_up
-from agent.model import Grant, Key, Legacy, Provider, Sink
+from agent.model import Grant, Key, Legacy, Provider, Signs, Sink, Source
 from agent.record import Profile
 from agent.store import Store
 
@@ -20,7 +21,7 @@ PATIENCE = 10.0
 """Seconds that a sink may take to say what was left there."""
 
 
-async def adopt(sinks: Sequence[Sink], profile: Profile, provider: Provider, store: Store, clock: Clock) -> None:
+async def adopt(sinks: Sequence[Sink], profile: Profile, source: Source, provider: Provider, store: Store, clock: Clock) -> None:
     """From the first sink that vouches for what it holds; raises nothing, for what cannot be adopted is fetched anew."""
     said = log.bind(identity=profile.name)
     for sink in sinks:
@@ -38,11 +39,22 @@ async def adopt(sinks: Sequence[Sink], profile: Profile, provider: Provider, sto
             store.end(grant.key)
             said.info("generation.not_adopted", sink=sink.name, reason="it is older than refresh.maxUse")
             return
-        if legacy and grant:
+        if legacy and grant and _confirmed(grant, source, said.bind(sink=sink.name)):
             granted = store.granted(grant)
             store.landed(granted.key, sink.name, clock.now(), generation=granted.generation, delivery=legacy.delivery)
             said.info("generation.adopted", sink=sink.name)
             return
+
+
+def _confirmed(grant: Grant, source: Source, said: Any) -> bool:
+    """Return whether the source stands by the token, where the source signs its tokens itself."""
+    if grant.token and isinstance(source, Signs):
+        try:
+            source.confirm(grant.token)
+        except Rejected as error:
+            said.warning("generation.not_adopted", reason=error.message, remedy=error.remedy)
+            return False
+    return True
 
 
 def _revive(legacy: Legacy, profile: Profile, provider: Provider, now: datetime) -> Grant | None:

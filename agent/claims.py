@@ -49,6 +49,14 @@ def read_token(
     )
 
 
+def key_id(text: str) -> str:
+    """Return the `kid` of a JWT's header; empty where it has none, or is not a JWT."""
+    try:
+        return _text(_object(text.partition(".")[0]).get("kid"))
+    except (ValueError, binascii.Error, RecursionError):
+        return ""
+
+
 def _claims(text: str, whose: str) -> dict[str, Any]:
     """The payload as an object. Raises Rejected."""
     try:

@@ -98,7 +98,7 @@ class Keeper:
             return
         plan = Plan(None if variant else self._profile.token_policy, self._profile.credential_policy, self._random)
         if not variant and record.grant is None:
-            await adopt(sinks, self._profile, self._provider, self._store, self._clock)
+            await adopt(sinks, self._profile, self._source, self._provider, self._store, self._clock)
         if ours := self._ours(record):
             self._supply.token = self._supply.token or ours.token
         while True:

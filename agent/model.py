@@ -193,6 +193,14 @@ class Prepares(Protocol):
         """Learns it, if it has not yet. Raises NotReady, Unavailable or Rejected."""
 
 
+@runtime_checkable
+class Signs(Protocol):
+    """A source that signs its own tokens, and so knows which of them still verify."""
+
+    def confirm(self, token: IdentityToken) -> None:
+        """Raise Rejected where no published key belongs to this token."""
+
+
 class Sink(Protocol):
     """Takes grants to where the workload looks. Whole or not at all: no reader ever sees a part of one."""
 

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from agent.errors import Rejected
 from agent.model import Grant, Key, Legacy, Secret
-from tests.fakes import START, FakeCredential, FakeSink, a_token, delivery_of
+from tests.fakes import START, FakeCredential, FakeSink, FakeSource, a_token, delivery_of
 from tests.rig import CANARY, HOUR, MINUTE, Rig
 
 
@@ -39,6 +39,22 @@ async def test_what_an_earlier_process_left_is_taken_over_and_nobody_is_asked_un
         assert not rig.exchanges
         await rig.clock.advance(2)
         assert rig.fetches == rig.exchanges == [38 * MINUTE]
+
+
+async def test_a_token_that_its_source_disowns_is_not_adopted_and_said_with_a_remedy():
+    class Lost(FakeSource):
+        def confirm(self, token):
+            assert token.id == "t0"
+            raise Rejected("the issuer no longer has the key", remedy="restore it")
+
+    rig = Rig(credential=HOUR)
+    sink = FakeSink(rig.clock)
+    sink.legacy = left_behind(age=MINUTE)
+    with capture_logs() as logs:
+        async with rig.running(rig.keeper(source=Lost(rig.clock)).keep(sinks=[sink])):
+            assert rig.record.grant.token.id != "t0"
+    [said] = [line for line in logs if line["event"] == "generation.not_adopted"]
+    assert (said["log_level"], said["remedy"], said["sink"]) == ("warning", "restore it", sink.name)
 
 
 async def test_what_is_due_when_it_is_taken_over_is_replaced_at_once():

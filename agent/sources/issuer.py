@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import msgspec
 
-from agent.claims import read_token
+from agent.claims import key_id, read_token
 from agent.errors import NotReady, Rejected
 from agent.model import IdentityToken
 from agent.settings import Duration, Settings
@@ -64,6 +64,18 @@ class IssuerSource:
         except (TypeError, ValueError) as error:
             raise Rejected(f"{self._identity}: source.claims cannot be written as JSON: {error}", remedy="put dates in quotes") from None
         return read_token(text, whose=self._identity, now=now)
+
+    def confirm(self, token: IdentityToken) -> None:
+        """Raise Rejected where the key that signed this token is not published: verifiers refuse the token.
+
+        Without any key at hand, which one is missing cannot be told, and the token passes.
+        """
+        published = {key["kid"] for key in self._toolbox.issuer.keyring.public_keys()["keys"]} if self._toolbox.issuer else set()
+        if published and key_id(token.value.reveal()) not in published:
+            raise Rejected(
+                f"{self._identity}: the issuer no longer has the key that signed the token",
+                remedy="if issuer.state was lost, restore it, or publish the new keys: wi-agent issuer export DIR",
+            )
 
     async def changed(self) -> None:
         """Never returns: only the clock makes a token old."""

@@ -11,6 +11,7 @@ from typing import Any
 import jwt
 import pytest
 
+from agent.claims import key_id
 from agent.errors import NotReady, Rejected
 from agent.issuer.keyring import Keyring
 from agent.settings import Duration
@@ -40,6 +41,27 @@ def claims_of(toolbox: Toolbox, text: str) -> dict[str, Any]:
     (key,) = toolbox.issuer.keyring.public_keys()["keys"]
     unchecked = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False}
     return jwt.decode(text, jwt.PyJWK(key), algorithms=["ES256"], options=unchecked)
+
+
+async def test_a_token_of_a_lost_key_is_not_confirmed_and_of_a_retired_one_is(toolbox: Toolbox, tmp_path: Path) -> None:
+    settings = IssuerSettings(subject="demo", lifetime=Duration(3600))
+    source = IssuerSource(settings, "one", toolbox)
+    before = await source.fetch(["a"])
+    source.confirm(before)
+    assert toolbox.issuer
+    toolbox.clock.jump(31 * DAY)  # type: ignore[attr-defined]
+    await toolbox.issuer.keyring.rotate()
+    toolbox.clock.jump(DAY + 1)  # type: ignore[attr-defined]
+    assert key_id((await source.fetch(["a"])).value.reveal()) != key_id(before.value.reveal())
+    source.confirm(before)
+    async with Keyring(tmp_path / "new", "ES256", 30 * DAY, DAY, DAY, toolbox.clock) as keyring:
+        other = IssuerSource(settings, "one", replace(toolbox, issuer=Issuer(url=URL, keyring=keyring)))
+        with pytest.raises(Rejected, match="no longer has the key that signed the token") as refused:
+            other.confirm(before)
+        assert "restore it" in refused.value.remedy
+        assert before.value.reveal()[:20] not in str(refused.value)
+    unopened = Keyring(tmp_path / "none", "ES256", 30 * DAY, DAY, DAY, toolbox.clock)
+    IssuerSource(settings, "one", replace(toolbox, issuer=Issuer(url=URL, keyring=unopened))).confirm(before)
 
 
 async def test_a_token_says_who_for_whom_and_until_when(toolbox: Toolbox) -> None:
