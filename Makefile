@@ -12,7 +12,7 @@ COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-u
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 .DELETE_ON_ERROR:
-.PHONY: run demo test matrix check fmt docs bench torture lock image clean
+.PHONY: run demo test matrix check fmt docs bench fuzz torture lock image clean
 
 run: .venv/run ## the agent with the example configuration, in the foreground
 	@printf '%s\n' \
@@ -54,6 +54,9 @@ docs: .venv/dev ## the parts of README.md and docs/ that are made from the code
 
 bench: .venv/dev ## each figure as a ratio to a floor of the same run; ARGS=start, memory, files, aws, providers, metadata …
 	@$(CLEAN) $(BIN)/python -m bench $(ARGS)
+
+fuzz: .venv/dev ## every parser of foreign text, guided by coverage; ARGS="--seconds 600 claims aws …"
+	@$(CLEAN) $(BIN)/python -m tests.fuzz $(ARGS)
 
 lock: .venv/dev ## after a change of dependencies; ARGS=--upgrade for newer ones
 	@$(COMPILE) $(ARGS) --output-file requirements.lock pyproject.toml
