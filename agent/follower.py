@@ -5,15 +5,17 @@ that no longer exists, is withdrawn at once, and only then something new is star
 last holds.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import structlog
 
 from agent.config import Identity
-from agent.errors import RefreshError, Rejected
+from agent.errors import Defect, NotReady, RefreshError, Rejected, frames
 from agent.kube.refusals import Question, absent
 from agent.kube.watch import Event, Watch
 from agent.liveness import within
+from agent.pace import LONGEST_REST_SECONDS, Pace
 from agent.principal import Sighting, effective, followed, named, sighted
 from agent.sources.kubernetes import KubernetesSettings, ServiceAccount
 from agent.toolbox import Toolbox
@@ -33,8 +35,11 @@ class Follower:
         self._wanted: Wanted | None = None
         """As reported last, outages aside."""
         self._said = ""
+        self._pace = Pace()
+        self._bugs = 0
+        """In a row."""
 
-    async def wanted(self) -> AsyncIterator[Wanted]:
+    async def wanted(self) -> AsyncGenerator[Wanted, None]:
         """Which principal is wanted, whenever that may have changed; for ever."""
         account = followed(self.identity)
         source = self.identity.source
@@ -50,14 +55,48 @@ class Follower:
             whose=self.identity.name,
             query=[("fieldSelector", f"metadata.name={account.name}")],  # by which `resourceNames` of a Role can allow it
         )
-        events = watch.events()
         while True:
-            with within(None):  # silence of the API server ends by the watch's own timeout
-                event = await anext(events, None)
-            if event is None:
-                return
-            if wanted := self.hear(event, account):
-                yield wanted
+            rest = 0.0
+            async with aclosing(watch.events()) as events:
+                while not rest:
+                    with within(None):  # silence of the API server ends by the watch's own timeout
+                        event = await anext(events)
+                    wanted, rest = self._paced(event, account)
+                    if wanted:
+                        yield wanted
+            watch.restart()
+            with within(None):
+                await self._toolbox.clock.sleep(rest)
+
+    def _paced(self, event: Event, account: ServiceAccount) -> tuple[Wanted | None, float]:
+        """What is wanted now, if anything new is; and the seconds to rest before the ServiceAccount is listed again."""
+        before = self._wanted
+        try:
+            wanted = self.hear(event, account)
+        except Exception as error:  # noqa: BLE001  # whatever an object holds, it ends no follower
+            self._bugs += 1
+            return Unreachable(self._defect(error)), min(LONGEST_REST_SECONDS, 2.0 ** min(self._bugs, 16))
+        if wanted is None or isinstance(wanted, Unreachable):
+            return wanted, 0.0
+        self._bugs = 0
+        if rest := self._pace.rest(wanted, self._toolbox.clock.now()):
+            often = NotReady(f"{self.identity.name}: its ServiceAccount changes too often; it is looked at again in {rest:g} s")
+            self._say(often)
+            self._wanted = Unbound(often)
+            return self._wanted if isinstance(before, Bound) else None, rest
+        repeated = isinstance(before, Unbound) and isinstance(wanted, Unbound) and before.error.message == wanted.error.message
+        return None if repeated and event.kind != "listed" else wanted, 0.0
+
+    def _defect(self, error: Exception) -> Defect:
+        """Log an exception that nothing foresaw, once, without its message, which may hold a secret."""
+        defect = Defect(
+            f"{self.identity.name}: {type(error).__name__} while its ServiceAccount was read",
+            remedy="this is a bug in the agent: please report it with the log",
+        )
+        if self._said != defect.message:
+            log.error("follow.defect", identity=self.identity.name, error=type(error).__name__, frames=frames(error))
+        self._say(defect)
+        return defect
 
     def hear(self, event: Event, account: ServiceAccount) -> Wanted | None:
         """Return what an event calls for; None if it is about another ServiceAccount."""

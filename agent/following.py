@@ -6,6 +6,7 @@ left behind. Only where the operator changes the settings does the old stay unti
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -110,9 +111,10 @@ class Following:
         await self._fleet.take_up(wanted.identity, former.leaving if keeps and former else [], wanted.uid)
 
     async def _follow(self, follower: Follower, turn: asyncio.Lock) -> None:
-        async for wanted in follower.wanted():
-            async with turn:
-                await self.reconcile(follower.identity, wanted)
+        async with aclosing(follower.wanted()) as reports:  # the watch's connection ends with this task
+            async for wanted in reports:
+                async with turn:
+                    await self.reconcile(follower.identity, wanted)
 
     async def _withdraw(self, identity: Identity, former: Former | None, wanted: Bound | Unbound) -> None:
         """Take away what the identity held; until it is granted something it is `missing`, at no moment unknown."""

@@ -1,7 +1,11 @@
 """What a follower makes of a watch's events, whatever the API server sends."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import pytest
 
@@ -9,7 +13,7 @@ from agent.config import Identity
 from agent.errors import Unavailable
 from agent.follower import Follower
 from agent.kube.watch import Event
-from agent.principal import followed
+from agent.principal import effective, followed
 from agent.settings import convert
 from agent.tally import Tally
 from agent.toolbox import Toolbox
@@ -75,3 +79,72 @@ async def test_only_events_of_this_very_serviceaccount_count(follower: Follower,
 
 async def test_without_an_api_server_it_has_no_principal(follower: Follower) -> None:
     assert [told(wanted) async for wanted in follower.wanted()] == ["unbound"]
+
+
+class Streams:
+    """Events as an API server streams them; each new watch begins with the last state."""
+
+    def __init__(self, roles: list[str]) -> None:
+        self.roles = roles
+        self.opened = 0
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        self.opened += 1
+        kind: Literal["listed", "modified"] = "listed"
+        while True:
+            role = self.roles.pop(0) if self.roles else ""
+            if not role:
+                await asyncio.Event().wait()
+            yield Event(kind=kind, objects=(an_account(role=role),))
+            kind = "modified"
+
+    def restart(self) -> None:
+        """The next one lists."""
+
+
+async def test_a_flapping_role_is_withdrawn_at_once_and_started_ever_more_rarely(follower: Follower, monkeypatch: Any) -> None:
+    streams = Streams([f"role{number}" for number in range(1000)])
+    clock, said = follow(follower, streams, monkeypatch)
+    await clock.advance(0)
+    assert said == [*(f"u1 role{number}" for number in range(10)), "unbound"]
+    await clock.advance(7)
+    assert said[11:] == ["u1 role11", "unbound", "u1 role13", "unbound", "u1 role15", "unbound"], "after 1, 2 and 4 s"
+    assert streams.opened == 4
+
+
+async def test_a_bad_annotation_each_time_is_reported_ever_more_rarely(follower: Follower, monkeypatch: Any) -> None:
+    streams = Streams([f"no role {number}" for number in range(1000)])
+    clock, said = follow(follower, streams, monkeypatch)
+    await clock.advance(100)
+    assert said == ["unbound"] * 16
+    assert len(streams.roles) > 950
+
+
+async def test_an_exception_in_an_event_is_reported_once_and_the_account_listed_again(
+    follower: Follower, monkeypatch: Any, capsys: Any
+) -> None:
+    streams = Streams(["one"] * 5)
+    monkeypatch.setattr("agent.follower.effective", lambda *_: 1 / 0)
+    clock, said = follow(follower, streams, monkeypatch)
+    await clock.advance(7)
+    assert said == ["unreachable"] * 3
+    monkeypatch.setattr("agent.follower.effective", effective)
+    await clock.advance(8)
+    assert said[3:] == ["u1 one"] * 2
+    assert capsys.readouterr().out.count("follow.defect") == 1
+
+
+def follow(follower: Follower, streams: Streams, monkeypatch: Any) -> tuple[FakeClock, list[str]]:
+    """Let it follow these; return its clock and what it says."""
+    said: list[str] = []
+    monkeypatch.setattr("agent.follower.Watch", lambda *_, **__: streams)
+    follower._toolbox = replace(follower._toolbox, kube=SimpleNamespace(client=lambda _: None))  # type: ignore[arg-type]
+
+    async def listen() -> None:
+        async for wanted in follower.wanted():
+            said.append(told(wanted))
+
+    follower.task = asyncio.ensure_future(listen())  # type: ignore[attr-defined]
+    clock = follower._toolbox.clock
+    assert isinstance(clock, FakeClock)
+    return clock, said

@@ -9,8 +9,10 @@ from agent.claims import read_token
 from agent.clock import Clock
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.kube.access import Access, Reader
+from agent.kube.allowance import Allowance
 from agent.kube.credentials import Credentials
-from agent.kube.line import CONNECT, Line, broken, load
+from agent.kube.line import CONNECT, Line, Unanswered, broken, keep_alive, load
+from agent.kube.outage import Outage
 from agent.kube.refusals import Asker, Question, RefusedError, refused, sort
 from agent.offload import in_thread
 from agent.parsing import json_object
@@ -18,10 +20,15 @@ from agent.parsing import json_object
 if TYPE_CHECKING:
     import aiohttp
 
-LIMIT = 8 * 1024 * 1024
-"""Bytes of one answer: lists of the ServiceAccounts of a namespace, at the most."""
+LIMIT = 256 * 1024
+"""Bytes of one answer, but for lists: a token, a review, keys."""
 ERROR_LIMIT = 64 * 1024
 """Bytes of an answer that is an error; of a longer one only its status and headers are used."""
+LISTS_PER_SECOND, LISTS_AT_ONCE = 40.0, 10.0
+"""Of all followers of one API server together: at most fifty in any second."""
+WATCHES_PER_SECOND, WATCHES_AT_ONCE = 80.0, 20.0
+STREAM_BYTES_PER_SECOND, STREAM_BYTES_AT_ONCE = 2.0 * 1024 * 1024, 16.0 * 1024 * 1024
+"""Of all watches of one API server together; 5,000 changes at once are read without a pause."""
 PATIENCE = 10.0
 """Seconds that one request may take, all in all."""
 
@@ -35,6 +42,10 @@ class Kube:
         self.ca = ""
         """The cluster's CA by which it was last asked, PEM; empty before, and where the system's authorities will do."""
         self.credentials = Credentials(load, clock)
+        self.outage = Outage(clock)
+        self.lists = Allowance(clock, per_second=LISTS_PER_SECOND, burst=LISTS_AT_ONCE)
+        self.watches = Allowance(clock, per_second=WATCHES_PER_SECOND, burst=WATCHES_AT_ONCE)
+        self.stream = Allowance(clock, per_second=STREAM_BYTES_PER_SECOND, burst=STREAM_BYTES_AT_ONCE)
         self._clock = clock
         self._patience = patience
         self._line: Line | None = None
@@ -63,6 +74,11 @@ class Kube:
                 remedy="check that it is a Kubernetes API server, and what stands before it",
             )
         return found
+
+    async def body(self, method: str, path: str, *, query: Iterable[tuple[str, str]] = (), longest: int) -> bytes:
+        """Return the body of an answer, unread; raises as `send`."""
+        async with self.opened(method, path, query=query) as response:
+            return await self._whole(response, longest)
 
     async def failure(self, error: RefusedError, question: Question, *, whose: str) -> RefreshError:
         """What to raise for a refusal."""
@@ -128,7 +144,10 @@ class Kube:
                 async with asyncio.timeout(self._patience):
                     response = await line.request(access, method, path, query=query, body=body, timeout=timeout)
             except TimeoutError:
-                raise broken(TimeoutError(), access.server) from None
+                raise broken(TimeoutError(), access.server, Unanswered) from None
+            self.outage.answered()
+            if silence:
+                keep_alive(response)
             try:
                 yield response
             finally:
@@ -153,8 +172,8 @@ class Kube:
     async def _error_body(self, response: "aiohttp.ClientResponse") -> bytes:
         return await self._read_up_to(ERROR_LIMIT, response) or b""
 
-    async def _whole(self, response: "aiohttp.ClientResponse") -> bytes:
-        whole = await self._read_up_to(LIMIT, response)
+    async def _whole(self, response: "aiohttp.ClientResponse", longest: int = LIMIT) -> bytes:
+        whole = await self._read_up_to(longest, response)
         if whole is None:
             raise Unavailable(f"{self.host} answered at greater length than an API server does")
         return whole

@@ -10,12 +10,13 @@ from datetime import datetime
 from pathlib import Path
 
 from agent.clock import Clock
-from agent.errors import RefreshError
+from agent.errors import RefreshError, Unavailable
 from agent.kube.access import Access, Reader, read_file
 from agent.offload import in_thread
 
 RECENT_SECONDS = 2.0
 """A file that changed so shortly before it was read may change again within one step of its time stamp: it is read again."""
+DISK_TIMEOUT_SECONDS = 10.0
 LOOK_SECONDS = 5.0
 """Between two looks at the files while the API server refuses what was read there."""
 
@@ -55,14 +56,21 @@ class Credentials:
         """Return whether the files are others than at that version; they are looked at once a second, however many ask."""
         now = self.clock.now()
         if self._looked is None or not 0 <= (now - self._looked).total_seconds() < 1:
-            await self._look()
+            try:
+                await self._look()
+            except Unavailable:  # a disk that hangs: the next request says so
+                return False
         return self.version != version
 
     async def _look(self) -> _Found:
         rounds = self._rounds
         async with self._turn:
             if self._rounds == rounds or self._found is None:  # nobody has looked while this caller waited
-                found = await in_thread("read kube credentials", self._read)
+                try:
+                    async with asyncio.timeout(DISK_TIMEOUT_SECONDS):
+                        found = await in_thread("read kube credentials", self._read)
+                except TimeoutError:
+                    raise Unavailable(f"cannot read the agent's own credentials within {DISK_TIMEOUT_SECONDS:g} s") from None
                 if self._found is None or found.files != self._found.files:
                     self.version += 1
                 self._found, self._looked = found, self.clock.now()

@@ -1,6 +1,7 @@
 """The connections to one API server, by kubernetes_asyncio's client: raw answers, no redirect, nothing from the environment."""
 
 import os
+import socket
 import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,8 +18,19 @@ if TYPE_CHECKING:
 
 CONNECT = 5.0
 """Seconds that reaching the API server may take."""
+STREAM = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+"""Level, option, value: after 30 s of silence a probe every 10 s, and after three without an answer the stream has ended."""
 MFD_NOEXEC_SEAL = 0x8
 """https://man7.org/linux/man-pages/man2/memfd_create.2.html"""
+
+
+class Unanswered(Unavailable):  # named by the reaction, as the others
+    """The API server did not answer at all: where it is, or the way to it, is down."""
 
 
 class _RedirectedError(Exception):
@@ -45,7 +57,10 @@ class Line:
         timeout: "aiohttp.ClientTimeout",  # noqa: ASYNC109  # one for each phase, which only aiohttp can keep
     ) -> "aiohttp.ClientResponse":
         """The answer's head, whatever its status; who asked reads and closes it. Raises Unavailable or Rejected."""
-        headers = {"Accept": "application/json, */*"}  # the issuer's keys are of a type of their own; kubectl asks likewise
+        headers = {
+            "Accept": "application/json, */*",
+            "Accept-Encoding": "identity",
+        }  # the issuer's keys are of a type of their own; kubectl asks likewise
         if access.token:
             headers["authorization"] = f"Bearer {access.token.reveal()}"
         import aiohttp  # noqa: PLC0415  # 27 MiB; kubernetes_asyncio has loaded it
@@ -65,7 +80,7 @@ class Line:
                 f"{self.access.server} redirects, and a token is not sent after it", remedy="name the API server itself"
             )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = broken(error, self.access.server)
+            failure = broken(error, self.access.server, Unanswered)
         else:
             return response
         raise failure  # outside, so that it carries no context to be printed
@@ -95,13 +110,13 @@ def load() -> None:
     import kubernetes_asyncio.client  # noqa: F401, PLC0415  # 38 MiB and 1 s: all 1250 modules, whichever one is wanted
 
 
-def broken(error: Exception, server: str) -> RefreshError:
+def broken(error: Exception, server: str, kind: type[Unavailable] = Unavailable) -> RefreshError:
     """What a failed exchange calls for. Nothing of the request is in it."""
     import aiohttp  # noqa: PLC0415  # see `Line.request`
 
     match error:
         case TimeoutError():
-            return Unavailable(f"{server} did not answer in time")
+            return kind(f"{server} did not answer in time")
         case aiohttp.ClientConnectorCertificateError():
             reason = getattr(error.certificate_error, "verify_message", "") or "it cannot be verified"
             return Rejected(
@@ -109,11 +124,20 @@ def broken(error: Exception, server: str) -> RefreshError:
                 remedy="check the cluster's CA: ca.crt beside the agent's own token, or certificate-authority of the kubeconfig",
             )
         case aiohttp.ClientConnectorDNSError():
-            return Unavailable(f"{server} has no address", remedy="check the name resolution of this machine")
+            return kind(f"{server} has no address", remedy="check the name resolution of this machine")
         case aiohttp.ClientConnectorError():
-            return Unavailable(f"{server} could not be reached: {error.os_error.strerror or 'no reason given'}")
+            return kind(f"{server} could not be reached: {error.os_error.strerror or 'no reason given'}")
         case _:
-            return Unavailable(f"{server} broke off the exchange ({type(error).__name__})")
+            return kind(f"{server} broke off the exchange ({type(error).__name__})")
+
+
+def keep_alive(response: "aiohttp.ClientResponse") -> None:
+    """Have the kernel ask whether the other side of a stream is still there, when nothing comes from it."""
+    transport = response.connection.transport if response.connection else None
+    found = transport.get_extra_info("socket") if transport else None
+    if found is not None:
+        for level, option, value in STREAM:
+            found.setsockopt(level, option, value)
 
 
 def _client(access: Access) -> Any:
@@ -144,7 +168,7 @@ def _client(access: Access) -> Any:
         connector = theirs.connector
         theirs.detach()
         api.rest_client.pool_manager = aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, middlewares=(_stay,)
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, middlewares=(_stay,), auto_decompress=False
         )
         api.user_agent = f"workload-identity-agent/{__version__}"
         return api

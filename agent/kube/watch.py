@@ -3,31 +3,44 @@
 https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
 
-from collections.abc import AsyncIterator, Iterable
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
+import structlog
+
 from agent.clock import Clock
-from agent.errors import RefreshError, Unavailable
-from agent.kube.client import LIMIT, Kube, text_at
-from agent.kube.line import broken
+from agent.errors import Defect, RefreshError, Unavailable, frames
+from agent.kube.client import Kube
+from agent.kube.credentials import LOOK_SECONDS
+from agent.kube.line import Unanswered, broken
+from agent.kube.objects import LONGEST_BYTES, changed, listed
 from agent.kube.refusals import EXPIRED, Question, RefusedError, from_status
-from agent.parsing import json_object
 
 if TYPE_CHECKING:
     import aiohttp
 
+log = structlog.get_logger()
+
 ROUND = 300
 """Seconds after which the API server ends a watch that it was asked for: client-go asks for 5 to 10 min."""
-SILENCE = 90.0
-"""Seconds without a byte after which a watch is taken for dead: bookmarks come once a minute (KEP-956)."""
+SILENCE = 390.0
+"""Seconds without a byte after which a watch is taken for dead: the API server ends each sooner. A quiet one may be without a
+bookmark for all of its time; that the server's machine is gone shows in TCP's own probes (`line.STREAM`)."""
 FIRST_PAUSE = 1.0
 """Seconds, about, before the second try; doubled for each further one."""
 LONGEST_PAUSE = 60.0
 RETRY_AFTER_CAP = 600.0
 """Seconds: nobody is left alone for longer."""
+SETTLING = frozenset({401, 403})
+"""Statuses of an API server that has just started and has not loaded its rules, or of rules that were just granted."""
+COST_OF_LINE_BYTES = 2048
+"""What a line of a stream counts for beside its length, for the work that it makes."""
+COST_OF_BLANK_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,55 +77,93 @@ class Watch:
         """The newest resourceVersion seen; empty where a list is due."""
         self._failures = 0
         """In a row, without an event or a watch that held in between."""
+        self._ends = 0
+        """Watches in a row that the server ended, or called too old, as soon as they were open."""
         self._failed = False
         """Whether the last event said so."""
         self._began: datetime | None = None
         """When the watch was opened; None where none is."""
+        self._defect = ""
+        """The last one that the log has."""
 
-    async def events(self) -> AsyncIterator[Event]:
-        """For ever."""
+    def restart(self) -> None:
+        """Have the next `events` begin with a list."""
+        self._version = ""
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """For ever. No exception but those of cancellation ends it."""
         while True:
             failure: RefreshError | None = None
+            status = version = 0
             try:
                 if not self._version:
                     listed = await self._list()
                     self._failed = False
                     yield listed
-                async for event in self._follow():
-                    yield event
+                async with aclosing(self._follow()) as changes:
+                    async for event in changes:
+                        yield event
                 self._credit()
-                self._failures += 1  # no failure, unless it happens again and again
-            except RefusedError as error:
+                self._ends += 1
+            except Exception as error:  # noqa: BLE001  # whatever an API server sends, it ends no watch
                 self._credit()
-                if error.status == EXPIRED:
-                    self._version = ""
-                    self._failures += 1
-                else:
-                    failure = await self._kube.failure(error, self._question, whose=self._whose)
-            except RefreshError as error:
-                self._credit()
+                version = self._kube.credentials.version
+                failure, status = await self._sorted(error)
+            if failure is None:
+                if self._ends > 1:  # the first is followed up at once
+                    await self._clock.sleep(self._jittered(self._ends))
+                continue
+            self._failed = True
+            yield Event(kind="failed", error=failure)
+            if isinstance(failure, Unanswered):
+                await self._kube.outage.wait(self._random)
+                continue
+            self._failures += 1
+            await self._rest(self._pause(failure, status), None if _asks_for_rest(failure, status) else version)
+
+    async def _sorted(self, error: Exception) -> tuple[RefreshError | None, int]:
+        """The failure to tell of, if it is one, and the status that it came with."""
+        try:
+            if isinstance(error, RefusedError) and error.status == EXPIRED:
+                self._version = ""
+                self._ends += 1
+                return None, error.status
+            if isinstance(error, RefusedError):
+                return await self._kube.failure(error, self._question, whose=self._whose), error.status
+            if isinstance(error, RefreshError):
                 error.message = f"{self._whose}: {error.message}"
-                failure = error
-            if failure:
-                self._failures += 1
-                self._failed = True
-                yield Event(kind="failed", error=failure)
-            if self._failures > (0 if failure else 1):  # the first of what is no failure is followed up at once
-                await self._clock.sleep(self._pause(failure))
+                return error, 0
+        except Exception as another:  # noqa: BLE001  # in the words of a refusal
+            return self._bug(another), 0
+        return self._bug(error), 0
+
+    def _bug(self, error: Exception) -> RefreshError:
+        """What to say of an exception that nothing foresaw; begins with a list again. Its message may hold a secret."""
+        self._version = ""
+        place = frames(error)
+        if self._defect != (said := f"{type(error).__name__} {place[-1:]}"):
+            self._defect = said
+            log.error("watch.defect", identity=self._whose, error=type(error).__name__, frames=place)
+        return Defect(
+            f"{self._whose}: {type(error).__name__} in the watch of {self._question.resource}",
+            remedy="this is a bug in the agent: please report it with the log",
+        )
 
     def _credit(self) -> None:
         """A watch that held for a while makes up for what failed before it; one that ends at once is no watch."""
         began, self._began = self._began, None
         if began and (self._clock.now() - began).total_seconds() >= FIRST_PAUSE:
-            self._failures = 0
+            self._failures = self._ends = 0
 
     async def _list(self) -> Event:
-        found = await self._kube.send("GET", self._path, query=self._query)
-        items = found.get("items")
-        self._version = text_at(found, "metadata", "resourceVersion")
-        return Event(kind="listed", objects=tuple(item for item in items if isinstance(item, dict)) if isinstance(items, list) else ())
+        await self._kube.lists.spend()
+        found = listed(await self._kube.body("GET", self._path, query=self._query, longest=LONGEST_BYTES))
+        if found is None:
+            raise Unavailable(f"{self._kube.host} sent something that is not a list of {self._question.resource}")
+        self._version, objects = found
+        return Event(kind="listed", objects=objects)
 
-    async def _follow(self) -> AsyncIterator[Event]:
+    async def _follow(self) -> AsyncGenerator[Event, None]:
         """Until the connection ends. Raises RefusedError, also for what comes as an event, Unavailable or Rejected."""
         query = [
             *self._query,
@@ -121,36 +172,55 @@ class Watch:
             ("resourceVersion", self._version),
             ("timeoutSeconds", str(ROUND + self._random.randrange(60))),
         ]
+        await self._kube.watches.spend()
         async with self._kube.opened("GET", self._path, query=query, silence=SILENCE) as response:
             if self._failed:
                 self._failed = False
                 yield Event(kind="resumed")
             self._began = self._clock.now()
-            async for line in _lines(response, self._kube.host):
-                found = json_object(line, longest=LIMIT) or {}
-                body = found.get("object")
-                if not isinstance(body, dict):
-                    raise Unavailable(f"{self._kube.host} sent something that is no event of a watch")
-                kind = str(found.get("type")).lower()
-                if kind == "error":
-                    raise from_status(body)
-                self._version = text_at(body, "metadata", "resourceVersion") or self._version
-                self._failures = 0
-                match kind:
-                    case "added" | "modified" | "deleted":
-                        yield Event(kind=kind, objects=(body,))
-                    case _:
-                        pass  # a bookmark: only its resourceVersion
+            async with aclosing(_lines(response, self._kube)) as lines:
+                async for line in lines:
+                    found = changed(line)
+                    if found is None:
+                        raise Unavailable(f"{self._kube.host} sent something that is no event of a watch")
+                    kind, body = found
+                    if kind == "error":
+                        raise from_status(body)
+                    self._version = body.get("metadata", {}).get("resourceVersion") or self._version
+                    self._failures = 0
+                    match kind:
+                        case "added" | "modified" | "deleted":
+                            yield Event(kind=kind, objects=(body,))
+                        case _:
+                            pass  # a bookmark: only its resourceVersion
 
-    def _pause(self, failure: RefreshError | None) -> float:
-        """Exponential with half of it jitter; at the slow end for what a person has to change."""
-        slow = failure is not None and failure.reaction == "rejected"
-        pause = LONGEST_PAUSE if slow else min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures - 1, 16))
+    def _pause(self, failure: RefreshError, status: int) -> float:
+        """Exponential with half of it jitter; at the slow end for what a person has to change, but for what may settle by itself."""
+        slow = failure.reaction == "rejected" and status not in SETTLING
+        pause = self._jittered(16 if slow else self._failures)
         asked = failure.retry_after if isinstance(failure, Unavailable) and failure.retry_after else 0.0
-        return max(pause * (0.5 + 0.5 * self._random.random()), min(asked, RETRY_AFTER_CAP))
+        return max(pause, min(asked, RETRY_AFTER_CAP))
+
+    def _jittered(self, times: int) -> float:
+        return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(times - 1, 16)) * (0.5 + 0.5 * self._random.random())
+
+    async def _rest(self, pause: float, version: int | None) -> None:
+        """Sleep so long; where a version is given, only until the files of the agent's credentials are others than at that version."""
+        while version is not None and pause > LOOK_SECONDS:
+            await self._clock.sleep(LOOK_SECONDS)
+            if await self._kube.credentials.changed(version):
+                return
+            pause -= LOOK_SECONDS
+        await self._clock.sleep(pause)
 
 
-async def _lines(response: "aiohttp.ClientResponse", host: str) -> AsyncIterator[bytes]:
+def _asks_for_rest(failure: RefreshError, status: int) -> bool:
+    """Whether the API server may have asked to be left alone, so that other credentials do not help."""
+    return isinstance(failure, Unavailable) and status != 401
+
+
+async def _lines(response: "aiohttp.ClientResponse", kube: Kube) -> AsyncGenerator[bytes, None]:
+    """The lines that are not blank, as fast as the API server's allowance lets them be read."""
     import aiohttp  # noqa: PLC0415  # 27 MiB; there already, or nobody would have answered
 
     rest = bytearray()
@@ -158,16 +228,21 @@ async def _lines(response: "aiohttp.ClientResponse", host: str) -> AsyncIterator
     try:
         async for chunk in response.content.iter_any():
             rest += chunk
-            while (end := rest.find(b"\n")) >= 0:
-                line = bytes(rest[:end])
-                del rest[: end + 1]
-                if line.strip():
-                    yield line
-            if len(rest) > LIMIT:
-                raise Unavailable(f"{host} sent an event longer than an object can be")
+            whole: list[bytes] = []
+            if b"\n" in chunk:
+                *whole, last = bytes(rest).split(b"\n")
+                rest = bytearray(last)
+            lines = [line for line in whole if line.strip()]
+            blank = len(whole) - len(lines)
+            await kube.stream.spend(len(chunk) + COST_OF_BLANK_BYTES * blank + COST_OF_LINE_BYTES * len(lines))
+            for line in lines:
+                yield line
+                await asyncio.sleep(0)  # a chunk may hold thousands, and others have a turn between
+            if len(rest) > LONGEST_BYTES:
+                raise Unavailable(f"{kube.host} sent an event longer than an object can be")
     except TimeoutError:
         return  # silent for too long: a new watch goes on from the last resourceVersion
     except (aiohttp.ClientError, OSError) as error:
-        failure = broken(error, host)
+        failure = broken(error, kube.host)
     if failure:
         raise failure  # outside, so that it carries no context to be printed

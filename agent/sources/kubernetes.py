@@ -9,8 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from agent.claims import read_token
-from agent.errors import Rejected
+from agent.errors import RefreshError, Rejected, Unavailable
 from agent.kube.client import Kube, text_at
+from agent.kube.credentials import LOOK_SECONDS
 from agent.kube.refusals import Question
 from agent.model import IdentityToken
 from agent.settings import Duration, Settings
@@ -75,6 +76,10 @@ class KubernetesSource:
         self._identity = identity
         self._clock = toolbox.clock
         self._clients = toolbox.kube
+        self._refused = asyncio.Event()
+        """Set while the last fetch failed in a way that other credentials of the agent's may mend."""
+        self._version = 0
+        """Of those credentials, at that fetch."""
 
     @property
     def host(self) -> str:
@@ -84,19 +89,26 @@ class KubernetesSource:
         """A token for these audiences; for none of them, one for the API server itself."""
         account = self._settings.service_account
         kube = self._kube
-        answer = await kube.ask(
-            "POST",
-            f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}/token",
-            Question(
-                verb="create",
-                resource="serviceaccounts/token",
-                namespace=account.namespace,
-                name=account.name,
-                by_default=account.by_default,
-            ),
-            whose=self._identity,
-            body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": self._spec(audiences)},
-        )
+        try:
+            answer = await kube.ask(
+                "POST",
+                f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}/token",
+                Question(
+                    verb="create",
+                    resource="serviceaccounts/token",
+                    namespace=account.namespace,
+                    name=account.name,
+                    by_default=account.by_default,
+                ),
+                whose=self._identity,
+                body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": self._spec(audiences)},
+            )
+        except RefreshError as error:
+            if not isinstance(error, Unavailable) or error.retry_after is None:
+                self._version = kube.credentials.version
+                self._refused.set()
+            raise
+        self._refused.clear()
         companions = {"namespace": account.namespace, **({"ca.crt": kube.ca} if kube.ca else {})}
         token = read_token(
             text_at(answer, "status", "token"),
@@ -120,8 +132,13 @@ class KubernetesSource:
         return f"the API server granted a token of {granted:.0f} s, not of {asked} s (--service-account-max-token-expiration)"
 
     async def changed(self) -> None:
-        """Never: a token is as good as the API server said when it gave it."""
-        await asyncio.Event().wait()
+        """Return when the files of the agent's own credentials changed after they were refused: a token is as good as it was given."""
+        while True:
+            await self._refused.wait()
+            await self._clock.sleep(LOOK_SECONDS)
+            if self._refused.is_set() and await self._kube.credentials.changed(self._version):
+                self._refused.clear()
+                return
 
     @property
     def _kube(self) -> Kube:

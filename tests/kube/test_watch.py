@@ -1,4 +1,5 @@
 import asyncio
+import socket
 from contextlib import asynccontextmanager
 from random import Random
 from urllib.parse import parse_qs, urlsplit
@@ -6,6 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agent.clock import WallClock
+from agent.kube.credentials import LOOK_SECONDS
 from agent.kube.refusals import Question
 from agent.kube.watch import Watch
 from tests.fakes import FakeClock
@@ -295,3 +297,152 @@ async def test_a_watch_that_ends_at_once_each_time_is_not_stormed(cluster, kube)
             await clock.advance(10.0)
             await asyncio.sleep(0.01)
         assert 5 < cluster.proxy.count() < 40  # in ten minutes
+
+
+@pytest.mark.parametrize("how", ["unreachable", "answering 503"])
+async def test_after_an_outage_a_forgotten_version_is_listed_at_once(cluster, kube, how):
+    clock = FakeClock()
+    async with watching(cluster, kube, clock=clock) as watch:
+        await watch.next_about("listed")
+        await until(lambda: cluster.proxy.count("watch=true") == 1)
+        if how == "unreachable":
+            await cluster.proxy.down()
+        else:
+            cluster.proxy.always = Fault(status=503)
+            cluster.proxy.cut()
+        for _ in range(20):
+            await clock.advance(6.0)
+            await asyncio.sleep(0.01)
+        cluster.proxy.always = None
+        cluster.proxy.faults = [Fault(status=410, match="watch=true")]
+        if how == "unreachable":
+            await cluster.proxy.up()
+        await clock.advance(5.0 if how == "unreachable" else 60.0)
+        async with asyncio.timeout(5):
+            while (await watch.next()).kind != "listed":  # with no further passing of time
+                pass
+
+
+async def test_a_server_that_answers_again_is_followed_within_five_seconds(cluster, kube):
+    clock = FakeClock()
+    async with watching(cluster, kube, clock=clock) as watch:
+        await watch.next_about("listed")
+        await until(lambda: cluster.proxy.count("watch=true") == 1)
+        await cluster.proxy.down()
+        for _ in range(60):
+            await clock.advance(3.0)
+            await asyncio.sleep(0.01)
+        await cluster.annotate("app", {"role": "one"})
+        await cluster.proxy.up()
+        await clock.advance(5.0)
+        while (event := await watch.next()).kind == "failed":
+            pass
+        assert event.kind in {"modified", "listed"}
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_right_that_a_starting_server_does_not_know_is_asked_for_soon(cluster, kube, status):
+    """kube-apiserver answers so before it has loaded its rules."""
+    clock = FakeClock()
+    async with watching(cluster, kube, clock=clock) as watch:
+        await watch.next_about("listed")
+        await until(lambda: cluster.proxy.count("watch=true") == 1)
+        cluster.proxy.faults = [Fault(status=status)]
+        cluster.proxy.cut()
+        assert (await watch.next()).kind == "failed"
+        for _ in range(5):
+            await clock.advance(1.0)
+            await asyncio.sleep(0.1)  # in real time, a request is answered
+        await until(lambda: watch.resumed)
+
+
+async def test_a_quiet_watch_is_left_alone_until_the_server_ends_it(cluster, kube):
+    from agent.kube import watch as module
+
+    assert module.SILENCE > module.ROUND + 60, "longer than any watch that is asked for"
+    path = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts"
+    query = [("fieldSelector", "metadata.name=app"), ("watch", "true")]
+    async with kube.client().opened("GET", path, query=query, silence=module.SILENCE) as response:
+        line = response.connection.transport.get_extra_info("socket")
+        assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+
+
+async def test_credentials_that_are_replaced_end_the_pause_after_a_401(cluster, kube):
+    good = (cluster.folder / "token").read_text()
+    cluster.own_token("unknown.unknown.unknown")
+    clock = FakeClock()
+    async with watching(cluster, kube, clock=clock) as watch:
+        while cluster.proxy.count() < 7:  # by now the pause is half a minute, or longer
+            await clock.advance(2.0)
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.2)  # in real time: the answer arrives
+        cluster.own_token(good)
+        began, kind = clock.now(), "failed"
+        while kind == "failed":
+            await clock.advance(1.0)
+            await asyncio.sleep(0.1)  # in real time: the files are looked at
+            while kind == "failed" and not watch.silent:
+                kind = (await watch.next()).kind
+        assert kind == "listed"
+        assert (clock.now() - began).total_seconds() <= 2 * LOOK_SECONDS
+
+
+async def test_an_exception_that_nothing_foresaw_is_told_once_and_followed_up(cluster, kube, monkeypatch, capsys):
+    def absurd(header, now):
+        raise OverflowError
+
+    monkeypatch.setattr("agent.kube.refusals.seconds", absurd)
+    cluster.proxy.faults = [Fault(status=503, headers={"Retry-After": "x"}) for _ in range(3)]
+    clock = FakeClock()
+    async with watching(cluster, kube, clock=clock) as watch:
+        for _ in range(3):
+            assert (await watch.next()).error.reaction == "defect"
+            await clock.advance(8.0)
+        await watch.next_about("listed")
+        monkeypatch.setattr("agent.kube.watch.changed", lambda line: 1 / 0)
+        await until(lambda: cluster.proxy.count("watch=true") == 1)
+        await cluster.annotate("app", {"role": "one"})
+        assert "ZeroDivisionError in the watch of serviceaccounts" in str((await watch.next()).error)
+        monkeypatch.undo()
+        await clock.advance(8.0)
+        assert await watch.next_about("listed") == [{"role": "one"}]
+    assert capsys.readouterr().out.count("watch.defect") == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ('{"type": "ADDED", "object": {"metadata": {"name": "' + "x" * 4_000_000, "longer than an object can be"),
+        ('{"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "' + "m" * 2_500_000 + '"}}\n', "answered 500"),
+        ('{"type": "ADDED", "object": {"metadata": {"annotations": [1]}}}\n', "no event of a watch"),
+        ('{"type": "ADDED", "object": ' + "[" * 100_000 + "\n", "no event of a watch"),
+        ('{"type": "ADDED", "object": null}\n', "no event of a watch"),
+    ],
+)
+async def test_a_hostile_stream_fails_in_a_few_words(cluster, kube, body, said):
+    cluster.proxy.faults = [Fault(status=200, body=body, match="watch=true")]
+    async with watching(cluster, kube, clock=FakeClock()) as watch:
+        await watch.next_about("listed")
+        error = (await watch.next()).error
+        assert said in str(error)
+        assert len(str(error)) < 1000
+
+
+async def test_a_flood_of_blank_lines_is_read_no_faster_than_allowed(cluster, kube, monkeypatch):
+    monkeypatch.setattr("agent.kube.client.STREAM_BYTES_AT_ONCE", 64 * 1024.0)
+    cluster.proxy.always = Fault(status=200, body="\n" * 1_000_000, match="watch=true")
+    clock = FakeClock()
+    async with watching(cluster, kube, clock=clock) as watch:
+        await watch.next_about("listed")
+        for _ in range(10):
+            await asyncio.sleep(0.05)
+            await clock.advance(0.5)
+        assert cluster.proxy.count("watch=true") == 1, "it is still being read"
+        assert watch.silent
+
+
+async def test_a_list_that_is_none_is_not_believed(cluster, kube):
+    cluster.proxy.faults = [Fault(status=200, body='{"items": 7}')]
+    async with watching(cluster, kube, clock=FakeClock()) as watch:
+        assert "not a list of serviceaccounts" in str((await watch.next()).error)

@@ -363,6 +363,27 @@ async def test_a_namespace_that_is_being_deleted_is_not_a_missing_role(cluster):
     assert caught.value.remedy == "remove the identity, or create the namespace again once it is gone"
 
 
+async def test_credentials_that_are_replaced_after_a_refusal_are_a_change(cluster):
+    good, clock = (cluster.folder / "token").read_text(), FakeClock()
+    async with cluster.clients(clock) as kube:
+        mine = source(cluster, kube, clock=clock)
+        change = asyncio.ensure_future(mine.changed())
+        await mine.fetch(["a"])
+        cluster.own_token("unknown.unknown.unknown")
+        for _ in range(5):
+            await clock.advance(5.0)
+        assert not change.done(), "what was given is as good as it was"
+        with pytest.raises(Rejected):
+            await mine.fetch(["a"])
+        await clock.advance(10.0)
+        assert not change.done()
+        cluster.own_token(good)
+        async with asyncio.timeout(5):
+            while not change.done():
+                await clock.advance(5.0)
+                await asyncio.sleep(0.01)
+
+
 async def test_one_client_serves_all_identities_and_is_closed_with_the_toolbox(cluster):
     kube = cluster.clients()
     sources = [source(cluster, kube) for _ in range(8)]

@@ -1,0 +1,46 @@
+"""An API server that does not answer: of all who wait for it one tries, soon and often, and the others follow when it answers.
+
+The number of tries does not grow with the number of identities, so none of them needs to wait long for the server's return.
+"""
+
+import asyncio
+from random import Random
+
+from agent.clock import Clock
+
+FIRST_PAUSE_SECONDS = 1.0
+"""Before the second try, about; doubled for each further one."""
+LONGEST_PAUSE_SECONDS = 3.0
+"""Between two tries of the whole process."""
+SPREAD_SECONDS = 0.5
+"""Over which those who waited come back."""
+
+
+class Outage:
+    """Shared by the watches of one API server."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures = 0
+        self._answers = 0
+        self._answered = asyncio.Event()
+        self._turn = asyncio.Lock()
+
+    def answered(self) -> None:
+        """Note that some request was answered, whatever the status."""
+        self._failures = 0
+        self._answers += 1
+        self._answered.set()
+
+    async def wait(self, random: Random) -> None:
+        """Return when this caller is to try, or soon after another request was answered."""
+        answers = self._answers
+        async with self._turn:
+            if self._answers == answers:
+                self._answered.clear()
+                self._failures += 1
+                pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 1, 8))
+                await self._clock.wait(self._answered, pause * (0.5 + 0.5 * random.random()))
+            if self._answers == answers:
+                return
+        await self._clock.sleep(SPREAD_SECONDS * random.random())
