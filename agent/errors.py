@@ -9,6 +9,8 @@ import traceback
 
 LONGEST_TEXT = 2000
 """Characters of a message or a remedy."""
+MAX_FRAMES = 24
+"""Of a traceback in the log, half from each end: one line has to hold it."""
 
 
 class AgentError(Exception):
@@ -74,8 +76,14 @@ def _cut(text: str) -> str:
 
 
 def frames(error: BaseException) -> list[str]:
-    """Where an exception came from, innermost last, without its message or any value: those may hold a secret."""
-    return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
+    """Return where an exception came from, innermost last, without its message or any value: those may hold a secret.
+
+    Of more than MAX_FRAMES, the middle is left out.
+    """
+    stack = list(traceback.walk_tb(error.__traceback__))
+    found = [f"{frame.f_code.co_filename}:{line} {frame.f_code.co_name}" for frame, line in stack]
+    half = MAX_FRAMES // 2
+    return found if len(found) <= MAX_FRAMES else [*found[:half], f"({len(found) - 2 * half} more)", *found[-half:]]
 
 
 def unreachable(error: OSError) -> str:

@@ -4,7 +4,8 @@ import errno
 
 import pytest
 
-from agent.errors import LONGEST_TEXT, Rejected, unreachable
+from agent.errors import LONGEST_TEXT, MAX_FRAMES, Rejected, frames, unreachable
+
 
 REFUSED, UNROUTED = "[Errno 111] Connect call failed ('127.0.0.1', 1)", "[Errno 113] Connect call failed ('::1', 1, 0, 0)"
 
@@ -26,3 +27,19 @@ def test_a_failure_is_told_in_two_thousand_characters_at_most():
     failure = Rejected("m" * 40_000, remedy="r" * 40_000)
     assert (len(failure.message), len(failure.remedy)) == (LONGEST_TEXT, LONGEST_TEXT)
     assert len(str(failure)) < 5000
+
+
+def test_frames_of_a_deep_traceback_fit_one_log_line() -> None:
+    def deeper(left: int) -> None:
+        if not left:
+            raise ValueError
+        deeper(left - 1)
+
+    with pytest.raises(ValueError, match=r"^$") as caught:
+        deeper(500)
+    found = frames(caught.value)
+    assert len(found) == MAX_FRAMES + 1
+    assert found[0].endswith("test_frames_of_a_deep_traceback_fit_one_log_line")
+    assert found[MAX_FRAMES // 2] == f"({502 - MAX_FRAMES} more)"
+    assert found[-1].endswith("deeper")
+    assert len(frames(ValueError())) == 0
