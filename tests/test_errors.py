@@ -6,7 +6,6 @@ import pytest
 
 from agent.errors import LONGEST_TEXT, MAX_FRAMES, Rejected, frames, unreachable
 
-
 REFUSED, UNROUTED = "[Errno 111] Connect call failed ('127.0.0.1', 1)", "[Errno 113] Connect call failed ('::1', 1, 0, 0)"
 
 

@@ -10,18 +10,23 @@ https://github.com/kubernetes/kubernetes/blob/master/pkg/volume/util/atomic_writ
 import errno
 import os
 import re
+import secrets
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
+
+from agent.disk import acl, removal
+from agent.disk.limits import EXHAUSTED
 
 DATA = "..data"
 DATA_TEMPORARY = "..data_tmp"
 LINK_TEMPORARY = "..link_tmp"
 TEMPORARY = re.compile(r"\.\..+_tmp")
 GENERATION = re.compile(r"\.\.[0-9]{4}(_[0-9]{2}){5}\.[0-9a-z]+", re.ASCII)
-DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DIRECTORY_FLAGS = removal.DIRECTORY_FLAGS
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -54,12 +59,9 @@ def stage(root: int, name: str, files: Mapping[str, bytes], look: Look, *, now: 
     Its directory's mtime is `now`, by the caller's clock: after a restart the ages of generations are read from there.
     `durable` waits until the disk has each file and the directory.
     """
-    os.mkdir(name, 0o700, dir_fd=root)
+    directory = make(root, name, 0o700)
     try:
-        directory = os.open(name, DIRECTORY_FLAGS, dir_fd=root)
         try:
-            if os.fstat(directory).st_uid != os.geteuid():
-                raise PermissionError(errno.EPERM, "somebody else put a directory in the place of a new one", name)
             for file, content in files.items():
                 create(directory, file, content, look, durable=durable)
             if look.gid != -1:
@@ -74,14 +76,36 @@ def stage(root: int, name: str, files: Mapping[str, bytes], look: Look, *, now: 
             os.close(directory)
     except OSError:
         with suppress(OSError):  # the sweep takes what is left
-            remove(root, name)
+            removal.remove(root, name)
         raise
+
+
+def make(parent: int, name: str, mode: int) -> int:
+    """Make a directory of the agent's own, without any ACL that it would inherit; return its descriptor.
+
+    Raises OSErrors; PermissionError where another user replaced it meanwhile.
+    """
+    os.mkdir(name, mode, dir_fd=parent)
+    try:
+        fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
+    except PermissionError:  # an inherited ACL can deny the owner too
+        _admit_owner(parent, name)
+        fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
+    try:
+        _refuse_replaced(fd, name)
+        if acl.strip(fd):  # what it allowed the group and others goes with it
+            os.fchmod(fd, mode | os.fstat(fd).st_mode & stat.S_ISGID)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def create(directory: int, name: str, content: bytes, look: Look, *, durable: bool) -> None:
     """A new file with its final mode and owner from the start. Raises FileExistsError where there is one."""
     fd = os.open(name, CREATE_FLAGS, 0o600, dir_fd=directory)
     try:
+        acl.strip(fd)  # before the mode: with an inherited ACL, the mode's group bits are what that ACL may allow
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(fd, rest) :]
@@ -105,13 +129,7 @@ def settle(directory: int) -> None:
 
 def publish(root: int, name: str) -> None:
     """The swap: from here on readers find this generation. On failure it is as before, and the generation is still there."""
-    remove(root, DATA_TEMPORARY)
-    os.symlink(name, DATA_TEMPORARY, dir_fd=root)
-    try:
-        os.rename(DATA_TEMPORARY, DATA, src_dir_fd=root, dst_dir_fd=root)
-    except OSError:
-        discard(root, DATA_TEMPORARY)
-        raise
+    _replace(root, DATA, name, DATA_TEMPORARY)
 
 
 def live(root: int) -> str | None:
@@ -125,36 +143,27 @@ def live(root: int) -> str | None:
     return target if GENERATION.fullmatch(target) else None
 
 
-def generations(root: int) -> dict[str, int]:
-    """All generations by name, each with its mtime in nanoseconds."""
-    found = {}
-    for name in os.listdir(root):
-        if GENERATION.fullmatch(name):
-            found[name] = os.stat(name, dir_fd=root, follow_symlinks=False).st_mtime_ns
-    return found
+def machinery(root: int, *, most: int | None = None) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield generations and temporary entries, among the first `most` entries of the directory or all of them."""
+    for entry in islice(removal.entries(root), most):
+        if GENERATION.fullmatch(entry.name) or TEMPORARY.fullmatch(entry.name):
+            with suppress(FileNotFoundError):
+                yield entry.name, entry.stat(follow_symlinks=False)
 
 
 def link(root: int, names: Iterable[str]) -> None:
     """Makes each user-visible link that is not as it should be, replacing a file or another link in one step."""
     for name in names:
-        target = f"{DATA}/{name}"
-        if _target(root, name) == target:
-            continue
-        remove(root, LINK_TEMPORARY)
-        os.symlink(target, LINK_TEMPORARY, dir_fd=root)
-        try:
-            os.rename(LINK_TEMPORARY, name, src_dir_fd=root, dst_dir_fd=root)
-        except OSError:
-            discard(root, LINK_TEMPORARY)
-            raise
+        if not is_link_of_ours(root, name):
+            _replace(root, name, f"{DATA}/{name}", LINK_TEMPORARY)
 
 
 def unlink_stale(root: int, names: Iterable[str]) -> None:
     """Removes user-visible links to files that are in no generation any more: all of ours but these."""
     wanted = set(names)
-    for name in os.listdir(root):
-        if name not in wanted and is_link_of_ours(root, name):
-            os.unlink(name, dir_fd=root)
+    for entry in removal.entries(root):
+        if entry.name not in wanted and entry.is_symlink() and is_link_of_ours(root, entry.name):
+            removal.discard(root, entry.name)
 
 
 def is_link_of_ours(root: int, name: str) -> bool:
@@ -162,51 +171,56 @@ def is_link_of_ours(root: int, name: str) -> bool:
     return _target(root, name) == f"{DATA}/{name}"
 
 
-def foreign(root: int) -> list[str]:
-    """Names of what lies in the directory and was not made here, as far as names tell."""
-    return [name for name in os.listdir(root) if not name.startswith("..") and not is_link_of_ours(root, name)]
+def foreign(root: int) -> Iterator[str]:
+    """Yield names of what is in the directory and was not made here, as far as names tell."""
+    return (entry.name for entry in removal.entries(root) if not entry.name.startswith("..") and not is_link_of_ours(root, entry.name))
 
 
 def clear(root: int) -> None:
-    """Removes everything made here: first the one link that readers go through."""
-    remove(root, DATA)
-    unlink_stale(root, ())
-    for name in os.listdir(root):
-        if GENERATION.fullmatch(name) or TEMPORARY.fullmatch(name):
-            remove(root, name)
+    """Remove everything made here: first the one link that readers go through.
+
+    What another user put there and the agent cannot remove stays, and keeps nothing else. Raises OSError where anything
+    of the agent's own stays.
+    """
+    kept: OSError | None = None
+    for name in _to_clear(root):
+        try:
+            removal.remove(root, name)
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                raise
+            if _is_own(root, name):
+                kept = kept or error
+    if kept:
+        raise kept
 
 
-def discard(root: int, name: str) -> None:
-    """Unlinks a link or file, if it is there."""
+def _to_clear(root: int) -> Iterator[str]:
+    yield DATA
+    for entry in removal.entries(root):
+        if entry.is_symlink() and is_link_of_ours(root, entry.name):
+            yield entry.name
+    for entry in removal.entries(root):
+        if GENERATION.fullmatch(entry.name) or TEMPORARY.fullmatch(entry.name):
+            yield entry.name
+
+
+def _is_own(root: int, name: str) -> bool:
     try:
-        os.unlink(name, dir_fd=root)
+        return os.stat(name, dir_fd=root, follow_symlinks=False).st_uid == os.geteuid()
     except FileNotFoundError:
-        pass
+        return False
 
 
-def remove(root: int, name: str) -> None:
-    """Removes a directory with all that is in it, or whatever else bears the name; follows no link; content to find nothing."""
+def _replace(root: int, name: str, target: str, temporary: str) -> None:
+    """Make a link in one step, whatever file or link bears the name."""
+    free = removal.vacate(root, temporary, f"..{secrets.token_hex(5)}_tmp")
+    os.symlink(target, free, dir_fd=root)
     try:
-        directory = os.open(name, DIRECTORY_FLAGS, dir_fd=root)
-    except NotADirectoryError:
-        discard(root, name)
-        return
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        if error.errno != errno.ELOOP:  # a link
-            raise
-        discard(root, name)
-        return
-    try:
-        for entry in os.listdir(directory):
-            if stat.S_ISDIR(os.stat(entry, dir_fd=directory, follow_symlinks=False).st_mode):
-                remove(directory, entry)
-            else:
-                discard(directory, entry)
-    finally:
-        os.close(directory)
-    os.rmdir(name, dir_fd=root)
+        os.rename(free, name, src_dir_fd=root, dst_dir_fd=root)
+    except OSError:
+        removal.discard(root, free)
+        raise
 
 
 def _target(root: int, name: str) -> str | None:
@@ -214,3 +228,18 @@ def _target(root: int, name: str) -> str | None:
         return os.readlink(name, dir_fd=root)
     except OSError:
         return None
+
+
+def _admit_owner(parent: int, name: str) -> None:
+    """Give the owner's permissions back to a directory that was just made, through a descriptor that needs none."""
+    fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        _refuse_replaced(fd, name)
+        acl.by_path_descriptor(fd).chmod(0o700)
+    finally:
+        os.close(fd)
+
+
+def _refuse_replaced(fd: int, name: str) -> None:
+    if os.fstat(fd).st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "another user put a directory in the place of a new one", name)

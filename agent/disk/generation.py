@@ -6,9 +6,9 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-from agent.disk import atomic
+from agent.disk import acl, atomic, removal
+from agent.disk.limits import EXHAUSTED, MAX_FILES
 from agent.disk.manifest import Manifest, parse, summary
 
 LARGEST = 1 << 20
@@ -45,17 +45,18 @@ class Found:
 def inspect(root: int, name: str, *, identity: str, digest: str, manifest: str, uid: int = -1) -> Found:
     """Reads all of it. `manifest` is the file's name on disk, `uid` whose it has to be, by default this process's.
 
-    Raises Unusable; PermissionError where the agent may not read it.
+    Raises Unusable; PermissionError where the agent may not read it; other OSErrors where it has no descriptors or memory left.
     """
     try:
         with _entered(root, name) as directory:
             owner = os.fstat(directory).st_uid
             if owner != (os.geteuid() if uid == -1 else uid):
                 raise Unusable(f"its directory belongs to uid {owner}")
-            contents = {file: _content(directory, file) for file in os.listdir(directory)}  # by descriptor
+            contents = {file: _content(directory, file) for file in _names(directory)}
     except PermissionError:
         raise
     except OSError as error:
+        _raise_exhausted(error)
         raise Unusable(f"it cannot be read: {error.strerror}") from error
     described = parse(contents.pop(manifest, b""))
     if described is None:
@@ -70,24 +71,30 @@ def inspect(root: int, name: str, *, identity: str, digest: str, manifest: str, 
 
 
 def described(root: int, name: str, *, manifest: str) -> Manifest | None:
-    """What a generation says of itself, true or not; None where it says nothing."""
+    """What a generation says of itself, true or not; None where it says nothing. Raises OSError as `inspect` does."""
     try:
         with _entered(root, name) as directory:
             return parse(_content(directory, manifest))
-    except (OSError, Unusable):
-        return None
+    except OSError as error:
+        _raise_exhausted(error)
+    except Unusable:
+        pass
+    return None
 
 
 def signature(root: int, name: str) -> Signature | None:
-    """Of the directory and each file in it; None where that cannot be told."""
+    """Of the directory and each file in it; None where that cannot be told. Raises OSError as `inspect` does."""
     try:
         return tuple((*_identity(thing, seen), seen.st_mode, seen.st_uid, seen.st_gid) for thing, seen in _statuses(root, name).items())
-    except OSError:
-        return None
+    except OSError as error:
+        _raise_exhausted(error)
+    except Unusable:
+        pass
+    return None
 
 
 def alterable(root: int, name: str) -> str:
-    """Why somebody else may have made or altered this; empty where nobody can have. Raises OSError."""
+    """Why somebody else may have made or altered this; empty where nobody can have. Raises OSError, Unusable."""
     for thing, seen in {"the identity's directory": os.fstat(root), **_statuses(root, name)}.items():
         if seen.st_uid != os.geteuid():
             return f"{thing} belongs to uid {seen.st_uid}"
@@ -99,7 +106,10 @@ def alterable(root: int, name: str) -> str:
 
 
 def mend(root: int, name: str, look: atomic.Look) -> bool:
-    """Gives directory and files back the modes and owners they were published with; whether any had drifted. Raises OSError."""
+    """Give directory and files back the modes and owners they were published with, without ACLs; return whether any had drifted.
+
+    Raises OSError, Unusable.
+    """
     expected_uid = os.geteuid() if look.uid == -1 else look.uid
     parent = os.fstat(root)
     inherited = parent.st_gid if parent.st_mode & stat.S_ISGID else os.getegid()
@@ -108,34 +118,48 @@ def mend(root: int, name: str, look: atomic.Look) -> bool:
     for thing, seen in _statuses(root, name).items():
         directory = stat.S_ISDIR(seen.st_mode)
         uid, mode = (os.geteuid(), look.directory_mode) if directory else (expected_uid, look.mode)
-        if (seen.st_uid, seen.st_gid, seen.st_mode & 0o777) == (uid, expected_gid, mode):
-            continue
-        _restore(root, name if directory else f"{name}/{thing}", seen, uid, expected_gid, mode)
-        mended = True
+        mended |= _restore(root, name if directory else f"{name}/{thing}", seen, uid, expected_gid, mode)
     return mended
 
 
-def _restore(root: int, path: str, seen: os.stat_result, uid: int, gid: int, mode: int) -> None:
-    """Through a descriptor that needs no permission on the thing itself, so that mode 0000 is no obstacle either."""
+def _restore(root: int, path: str, seen: os.stat_result, uid: int, gid: int, mode: int) -> bool:
+    """Return whether anything had to be changed.
+
+    Works through a descriptor that needs no permission on the file itself, so that mode 0000 is no obstacle either.
+    """
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
     try:
         now = os.fstat(fd)
+        handle = acl.by_path_descriptor(fd)
+        drifted = (now.st_uid, now.st_gid, now.st_mode & 0o777) != (uid, gid, mode)
+        if not drifted and (stat.S_ISLNK(now.st_mode) or not acl.present(handle)):
+            return False
         if (now.st_dev, now.st_ino) != (seen.st_dev, seen.st_ino) or (stat.S_ISREG(now.st_mode) and now.st_nlink != 1):
             raise PermissionError(errno.EPERM, "not the thing it was", path)
-        handle = Path("/proc/self/fd", str(fd))
-        if now.st_mode & 0o777 != mode:
+        if acl.strip(handle) or now.st_mode & 0o777 != mode:
             handle.chmod(mode | now.st_mode & stat.S_ISGID)
         if (now.st_uid, now.st_gid) != (uid, gid):
             os.chown(handle, uid, gid)
     finally:
         os.close(fd)
+    return True
 
 
 def _statuses(root: int, name: str) -> dict[str, os.stat_result]:
     with _entered(root, name) as directory:
-        files = sorted(os.listdir(directory))  # by descriptor
-        found = {file: os.stat(file, dir_fd=directory, follow_symlinks=False) for file in files}
+        found = {file: os.stat(file, dir_fd=directory, follow_symlinks=False) for file in sorted(_names(directory))}
         return {name: os.fstat(directory), **found}
+
+
+def _names(directory: int) -> list[str]:
+    if removal.crowded(directory, MAX_FILES):
+        raise Unusable("it holds more files than the agent writes")
+    return [entry.name for entry in removal.entries(directory)]
+
+
+def _raise_exhausted(error: OSError) -> None:
+    if error.errno in EXHAUSTED:
+        raise error
 
 
 def _identity(thing: str, seen: os.stat_result) -> tuple[str | int, ...]:

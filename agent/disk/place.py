@@ -1,7 +1,7 @@
 """One directory that the agent writes to: found or made without following anybody's link, held by a descriptor, locked.
 
 In an emptyDir any uid may rename what it likes, so the path proves nothing: what counts is the inode that was opened,
-and whether the path still leads to it. The lock is an flock on the directory itself, so nothing is left behind.
+and whether the path still leads to it. `lock.py` has the lock.
 """
 
 import errno
@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.disk import way
+from agent.disk import acl, removal, way
 from agent.disk.atomic import DIRECTORY_FLAGS
+from agent.disk.lock import NAME, OBSTACLES, UNLOCKABLE, Lock, locked_by_an_agent
 from agent.errors import Rejected
 
-UNLOCKABLE = frozenset({errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
-"""What file systems without flock on directories answer; NFS wants a descriptor open for writing, which no directory can have."""
+POSTPONED = frozenset({errno.EROFS, errno.ENOSPC, errno.EDQUOT})
+"""Why no lock file can be made now; nothing can be written then either, and the writer says so."""
 
 
 class Place:
@@ -31,6 +32,12 @@ class Place:
         self.parent_setgid = False
         """Whether what is made beside it inherits the group, as under an fsGroup."""
         self.lockable = True
+        """Whether other writers are kept out, or will be once the volume takes a file."""
+        self.contested = False
+        """Whether a process that is not known to be an agent holds a lock on the directory itself."""
+        self.inherits = False
+        """Whether what is made at the path would inherit an access control list."""
+        self._lock = Lock()
 
     def intact(self) -> bool:
         """Whether the path still leads to the directory that is held."""
@@ -51,6 +58,7 @@ class Place:
             return False
         try:
             self.parent_setgid = bool(os.fstat(parent).st_mode & stat.S_ISGID)
+            self.inherits = acl.present(acl.by_path_descriptor(parent))
             fd = self._enter(parent, name, create=create, tolerated=tolerated)
         finally:
             os.close(parent)
@@ -58,15 +66,37 @@ class Place:
             return False
         try:
             self._vet(os.fstat(fd), tolerated)
-            self._lock(fd)
+            self.secure(fd)
+            self._announce(fd)
         except BaseException:
+            self._lock.release()
             os.close(fd)
             raise
         self.fd = fd
         return True
 
+    def secure(self, fd: int) -> None:
+        """Takes the lock, unless it is held. Raises BlockingIOError where another writer holds it, OSErrors."""
+        if self._lock.held(fd):
+            return
+        try:
+            self._lock.take(fd)
+            self.lockable = True
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            if error.errno not in POSTPONED | UNLOCKABLE | OBSTACLES | {errno.ENOTEMPTY}:
+                raise
+            self.lockable = error.errno in POSTPONED
+
+    def empty(self) -> None:
+        """Takes the lock's file away too, where nothing of the agent's is to stay. Raises OSErrors."""
+        removal.discard(self.fd, NAME)
+        self._lock.release()
+
     def release(self) -> None:
         """Lets go of descriptor and lock."""
+        self._lock.release()
         if self.fd != -1:
             os.close(self.fd)
         self.fd, self.made = -1, False
@@ -143,11 +173,12 @@ class Place:
                     reason, remedy = "no directory", "name a directory; a mount of a single file would never see a swap"
                 raise Rejected(f"{self.path} is {reason}", remedy=remedy) from error
             try:
-                way.make(parent, name, 0o700)
-                self.made = True
-                way.settle(parent)
+                fd = way.make(parent, name, 0o700)
             except FileExistsError:
-                pass
+                continue
+            self.made = True
+            way.settle(parent)
+            return fd
         raise FileNotFoundError(errno.ENOENT, "somebody keeps taking it away", self.path)
 
     def _vet(self, found: os.stat_result, tolerated: int) -> None:
@@ -155,10 +186,18 @@ class Place:
             reason = f"{self.path} belongs to uid {found.st_uid}, who could replace whatever the agent writes there"
             raise Rejected(reason, remedy=f"remove it and let the agent make it, or chown it to uid {os.geteuid()}")
 
-    def _lock(self, fd: int) -> None:
+    def _announce(self, fd: int) -> None:
+        """Locks the directory itself too: earlier agents know no other lock, and this one yields to them.
+
+        Every reader can hold such a lock, so that one of an unknown process is only noted.
+        """
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.contested = False
+        except BlockingIOError:
+            if locked_by_an_agent(fd):
+                raise
+            self.contested = True
         except OSError as error:
             if error.errno not in UNLOCKABLE:
                 raise
-            self.lockable = False

@@ -1,14 +1,18 @@
-"""How long replaced generations live on, so that nobody who has just looked one up finds it gone."""
+"""How long replaced generations live on, so that a reader that has just looked one up does not find it gone."""
 
-from datetime import datetime
+import os
+from datetime import UTC, datetime
 
 from structlog.typing import FilteringBoundLogger
 
 from agent.clock import Clock
-from agent.disk import atomic
+from agent.disk import atomic, removal
+from agent.disk.limits import EXHAUSTED, MAX_ENTRIES_LOOKED_AT
 
 KEPT = 32
 """Replaced generations, at most, however young; the oldest go first."""
+TOLD_AGAIN = 10
+"""Times as many entries that cannot be removed are worth another line in the log."""
 
 
 class Retention:
@@ -21,7 +25,10 @@ class Retention:
         self._clock = clock
         self._log = log
         self._replaced: dict[str, datetime] = {}
-        self._stuck: set[str] = set()
+        self._searched = False
+        """Whether all of the directory was searched for what an earlier process left."""
+        self._told = 0
+        """Entries that could not be removed, as last logged."""
 
     def replaced(self, name: str) -> None:
         """This generation has just ceased to be live."""
@@ -30,48 +37,75 @@ class Retention:
     def forget(self) -> None:
         """Another directory than before."""
         self._replaced.clear()
-        self._stuck.clear()
+        self._searched, self._told = False, 0
 
     def sweep(self, root: int, live: str | None, *, room: int = 0) -> None:
         """Removes what a crash left, and what was replaced longer ago than the grace or is one of too many with `room` more to come.
 
-        What an earlier process replaced, it replaced when the next one was made. What is younger than the live one was
-        never published. What cannot be removed (another uid put it there) is left, and said once.
+        An earlier process replaced a generation when it made the next one. A generation younger than the live one was
+        never published. What cannot be removed, because another user put it there, stays and is counted in the log. After
+        the first sweep of a directory it looks at MAX_ENTRIES_LOOKED_AT entries and at the generations it knows. Raises
+        OSError where the agent has no descriptors or memory left.
         """
-        for name in (atomic.DATA_TEMPORARY, atomic.LINK_TEMPORARY):
-            self._remove(root, name)
-        now = self._clock.now()
-        kept: list[tuple[datetime, str]] = []
-        for name, since in self._ages(root, live, now).items():
-            if since is None or (now - since).total_seconds() >= self.grace:
-                self._remove(root, name)
-            else:
-                self._replaced[name] = since
-                kept.append((since, name))
-        for _, name in sorted(kept)[: max(0, len(kept) + room - KEPT)]:
-            self._remove(root, name)
+        own, strangers = self._find(root, live)
+        now, ages = self._clock.now(), self._ages(own, live)
+        kept = sorted((since, name) for name, since in ages.items() if since and (now - min(since, now)).total_seconds() < self.grace)
+        kept = kept[max(0, len(kept) + room - KEPT) :]
+        self._replaced = {name: min(since, now) for since, name in kept}  # a clock that ran backwards does not lengthen the grace
+        spent = [name for name in own if name != live and name not in self._replaced]
+        self._remove(root, [*spent, *strangers])
 
-    def _ages(self, root: int, live: str | None, now: datetime) -> dict[str, datetime | None]:
-        """Since when each generation but the live one is replaced; None for one that never was live."""
-        made = atomic.generations(root)
-        order = sorted(made, key=lambda name: (made[name], name))
-        ages: dict[str, datetime | None] = {}
-        for position, name in enumerate(order):
-            if name == live:
+    def _find(self, root: int, live: str | None) -> tuple[dict[str, int], list[str]]:
+        """The agent's own generations and temporary entries, and the live one, with their mtimes in nanoseconds; and others' names."""
+        own: dict[str, int] = {}
+        strangers: list[str] = []
+        for name, seen in atomic.machinery(root, most=MAX_ENTRIES_LOOKED_AT if self._searched else None):
+            if seen.st_uid == os.geteuid() or name == live:
+                own[name] = seen.st_mtime_ns
+            elif len(strangers) < MAX_ENTRIES_LOOKED_AT:
+                strangers.append(name)
+        for name in {*self._replaced, *([live] if live else [])} - own.keys():
+            try:
+                own[name] = os.stat(name, dir_fd=root, follow_symlinks=False).st_mtime_ns
+            except FileNotFoundError:
                 continue
-            since = self._replaced.get(name)
-            if since is None and live in order[position + 1 :]:
-                since = datetime.fromtimestamp(made[order[position + 1]] / 1e9, now.tzinfo)
-            ages[name] = min(since, now) if since else None  # a clock that ran backwards does not lengthen the grace
+        self._searched = True
+        return own, strangers
+
+    def _ages(self, made: dict[str, int], live: str | None) -> dict[str, datetime | None]:
+        """Since when each generation but the live one is replaced; None for one that never was live."""
+        ages: dict[str, datetime | None] = {}
+        successor: int | None = None
+        published = False
+        for name in sorted((name for name in made if atomic.GENERATION.fullmatch(name)), key=lambda name: (made[name], name), reverse=True):
+            if name == live:
+                published = True
+            else:
+                since = self._replaced.get(name)
+                ages[name] = _moment(successor) if since is None and successor is not None and published else since
+            successor = made[name]
         return ages
 
-    def _remove(self, root: int, name: str) -> None:
-        try:
-            atomic.remove(root, name)
-        except OSError as error:
-            if name not in self._stuck:
-                self._stuck.add(name)
-                self._log.warning("leftover.kept", name=name, error=error.strerror)
-        else:
-            self._replaced.pop(name, None)
-            self._stuck.discard(name)
+    def _remove(self, root: int, names: list[str]) -> None:
+        stuck, example, reason = 0, "", None
+        left = removal.allowance()
+        for name in names:
+            try:
+                removal.remove(root, name, left)
+            except OSError as error:
+                if error.errno in EXHAUSTED:
+                    raise
+                stuck, example, reason = stuck + 1, name, error.strerror
+        if stuck and stuck >= self._told * TOLD_AGAIN:
+            self._log.warning("leftover.kept", count=stuck, name=example, error=reason)
+            self._told = stuck
+        elif not stuck:
+            self._told = 0
+
+
+def _moment(nanoseconds: int) -> datetime:
+    """When a generation was made; the live one may be another user's, with any time at all."""
+    try:
+        return datetime.fromtimestamp(nanoseconds / 1e9, UTC)
+    except (OverflowError, ValueError):
+        return datetime.min.replace(tzinfo=UTC)

@@ -11,8 +11,9 @@ from random import Random
 
 from structlog.typing import FilteringBoundLogger
 
-from agent.disk import atomic, generation
+from agent.disk import acl, atomic, generation, lock, removal
 from agent.disk.atomic import Look
+from agent.disk.limits import EXHAUSTED, MAX_ENTRIES_IN_PLACE
 from agent.disk.place import Place
 from agent.errors import NotReady, Rejected
 from agent.offload import memory_backed
@@ -34,6 +35,8 @@ class Tenure:
         self._log = log
         self._distrusted = False
         """Whether the path led elsewhere when last looked at: nothing found there is ours until it was cleared."""
+        self._unlocked = False
+        """Whether it was reported that the directory cannot be locked."""
         self._governed = False
         """Whether mode and group of the directory itself are the agent's to set."""
 
@@ -45,28 +48,38 @@ class Tenure:
         if self.place.fd != -1:
             if self.place.intact():
                 self._govern(look)
+                self._secure()
                 return self.place.fd, False
-            self._log.warning("directory.replaced", directory=self.place.path)
-            self.place.release()
-            self._distrusted = True
+            self._abandon()
         if not self._open(look, create=create):
             return None, True
         root = self.place.fd
-        if not self.place.lockable:
-            self._log.warning("lock.refused", directory=self.place.path, remedy="see to it that no other agent writes there")
         if self._distrusted:
             self.clear(root)
             self._distrusted = False
         self.memory = memory_backed(Path(self.place.path))
-        self._governed = os.fstat(root).st_uid == os.geteuid() and (self.made() or set(atomic.foreign(root)) <= self.beside)
+        self._governed = os.fstat(root).st_uid == os.geteuid() and (
+            self.made() or all(name in self.beside for name in atomic.foreign(root))
+        )
         self._govern(look)
+        self._secure()
+        self._report()
         return root, True
+
+    def quick(self) -> bool:
+        """Return whether an operation is done in no time: the directory is held, is in memory, and holds few entries."""
+        try:
+            return bool(self.memory and self.place.fd != -1 and self.place.intact()) and not removal.crowded(
+                self.place.fd, MAX_ENTRIES_IN_PLACE
+            )
+        except OSError:
+            return False
 
     def clear(self, root: int, *, beside: bool = True) -> None:
         """Removes all that agents put into a directory, also beside the generations or not, and leaves what others did."""
         atomic.clear(root)
         for name in self.beside if beside else ():
-            atomic.discard(root, name)
+            removal.discard(root, name)
 
     def made(self) -> bool:
         """Whether the agent made the directory, now or in an earlier life."""
@@ -76,13 +89,47 @@ class Tenure:
         described = generation.described(self.place.fd, name, manifest=self._manifest) if name else None
         return described is not None and described.identity == self._identity and described.made_directory
 
+    def _abandon(self) -> None:
+        """Empties the held directory, which the path no longer leads to, and lets go of it: no credential outlives its identity there."""
+        self._log.warning("directory.replaced", directory=self.place.path)
+        try:
+            self.clear(self.place.fd)
+            self.place.empty()
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                raise
+            self._log.warning("directory.not_emptied", directory=self.place.path, error=error.strerror)
+        self.place.release()
+        self._distrusted = True
+
+    def _secure(self) -> None:
+        """Takes the lock where it could not be taken before, or where its file was removed since."""
+        try:
+            self.place.secure(self.place.fd)
+        except BlockingIOError as error:
+            raise self._occupied() from error
+        if not self.place.lockable and not self._unlocked:
+            self._log.warning("lock.refused", directory=self.place.path, remedy="see to it that no other agent writes there")
+        self._unlocked = not self.place.lockable
+
+    def _report(self) -> None:
+        if self.place.contested:
+            remedy = "find the process with `lslocks`; stop it if it is another agent"
+            self._log.warning("lock.ignored", directory=self.place.path, remedy=remedy)
+        if self.place.inherits:
+            remedy = "let readers in by sinks[].mode, group or owner: the agent removes ACLs from what it makes"
+            self._log.warning("acl.removed", directory=self.place.path, remedy=remedy)
+
+    def _occupied(self) -> Rejected:
+        reason = f"another agent or identity writes to {self.place.path}"
+        return Rejected(reason, remedy="give each a directory of its own, and stop the other agent")
+
     def _open(self, look: Look, *, create: bool) -> bool:
         try:
             return self.place.open(create=create, tolerated=look.uid)
         except BlockingIOError as error:
             if not self._distrusted:
-                reason = f"another agent or identity writes to {self.place.path}"
-                raise Rejected(reason, remedy="give each a directory of its own, and stop the other agent") from error
+                raise self._occupied() from error
         with suppress(OSError):  # where it cannot be moved, its sink lets go of it sooner or later
             self._set_aside()
         try:
@@ -103,6 +150,7 @@ class Tenure:
             if described is None or described.identity == self._identity or not self.place.set_aside(name, root):
                 return
             self.clear(root)
+            removal.discard(root, lock.NAME)
         self.place.discard_aside(name)
 
     def _govern(self, look: Look) -> None:
@@ -111,8 +159,9 @@ class Tenure:
             return
         root = self.place.fd
         seen = os.fstat(root)
+        stripped = acl.strip(root)
         if look.gid not in {-1, seen.st_gid}:
             os.fchown(root, -1, look.gid)
         wanted = look.directory_mode | (stat.S_ISGID if self.place.parent_setgid else seen.st_mode & stat.S_ISGID)
-        if stat.S_IMODE(seen.st_mode) != wanted:
+        if stripped or stat.S_IMODE(seen.st_mode) != wanted:
             os.fchmod(root, wanted)

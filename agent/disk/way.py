@@ -6,6 +6,7 @@ import stat
 from collections import deque
 from contextlib import suppress
 
+from agent.disk import atomic
 from agent.disk.atomic import DIRECTORY_FLAGS
 from agent.errors import Rejected
 
@@ -75,13 +76,16 @@ def _link(path: str, parent: int, name: str) -> str | None:
     return target
 
 
-def make(parent: int, name: str, mode: int) -> None:
-    """Makes a directory. Raises Rejected where it, and the files in it, would inherit the group that a stranger chose."""
+def make(parent: int, name: str, mode: int) -> int:
+    """Makes a directory; returns its descriptor.
+
+    Raises Rejected where it, and the files in it, would inherit the group that a stranger chose; OSErrors.
+    """
     above = os.fstat(parent)
     if above.st_mode & stat.S_ISGID and above.st_uid not in {0, os.geteuid()}:
         reason = f"{name!r} would get group {above.st_gid} from a directory with setgid that belongs to uid {above.st_uid}"
         raise Rejected(reason, remedy="let root or the agent own the directories on the way")
-    os.mkdir(name, mode, dir_fd=parent)
+    return atomic.make(parent, name, mode)
 
 
 def _child(parent: int, name: str, *, create: bool) -> int:
@@ -95,14 +99,13 @@ def _child(parent: int, name: str, *, create: bool) -> int:
         if not create:
             return -1
     try:
-        make(parent, name, 0o755)
-        settle(parent)
+        fd = make(parent, name, 0o755)
     except FileExistsError:  # another identity's sink was faster
         return os.open(name, WAY_FLAGS, dir_fd=parent)
-    fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
     try:
+        settle(parent)
         found = os.fstat(fd)
-        if found.st_mode & 0o777 != 0o755 and found.st_uid == os.geteuid():
+        if found.st_mode & 0o777 != 0o755:
             os.fchmod(fd, 0o755 | found.st_mode & stat.S_ISGID)
     except OSError:
         os.close(fd)

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
-from agent.disk import atomic, generation, retained
+from agent.disk import atomic, generation, removal, retained
 from agent.disk.atomic import Look
 from agent.disk.generation import Found, Signature, Unusable
+from agent.disk.limits import EXHAUSTED
 from agent.disk.manifest import Manifest
 from agent.disk.retention import Retention
 from agent.disk.tenure import Tenure
@@ -66,7 +67,7 @@ class Volume:
         try:
             atomic.publish(root, name)
         except OSError:
-            atomic.remove(root, name)
+            removal.remove(root, name)
             raise
         self._written, self._verified = (name, manifest, generation.signature(root, name)), None
         if previous:
@@ -143,6 +144,7 @@ class Volume:
         if described is None or described.identity == self._identity:
             made = self.tenure.made()
             self.tenure.clear(root, beside=wholly)
+            place.empty()
             if made:
                 place.remove()
         self.close()
@@ -183,6 +185,7 @@ class Volume:
         except PermissionError:
             manifest, mended = self._force(root, name, look)
         except OSError as error:
+            _raise_exhausted(error)
             raise Unusable(f"it cannot be mended: {error.strerror}") from error
         if mended:
             self._log.info("generation.mended", generation=name)
@@ -199,6 +202,7 @@ class Volume:
             mended = generation.mend(root, name, look)
             return self._inspect(root, name).manifest, mended
         except OSError as error:
+            _raise_exhausted(error)
             if self._written and self._written[0] == name and self._written[2] == generation.signature(root, name):
                 return self._written[1], False
             raise Unusable(f"the agent may not read it: {error.strerror}") from error
@@ -236,3 +240,9 @@ class Volume:
             if not stat.S_ISLNK(mode) and self.tenure.place.mounted(name):
                 reason = f"a single file is mounted at {where}, and its readers would never see a swap"
                 raise Rejected(reason, remedy="mount the whole directory, without subPath")
+
+
+def _raise_exhausted(error: OSError) -> None:
+    """The files are not what is wrong."""
+    if error.errno in EXHAUSTED:
+        raise error

@@ -173,7 +173,7 @@ class FilesSink:
                     self._finish()
 
             try:
-                if self._volume.tenure.memory:
+                if self._volume.tenure.quick():
                     return work()
                 async with asyncio.timeout(PATIENCE):
                     return await in_thread(f"files {self._identity}", work)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.disk import atomic
+from agent.disk import atomic, removal
 
 LOOK = atomic.Look(mode=0o640)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -77,9 +77,9 @@ def test_removal_follows_no_link(root: int, tmp_path: Path) -> None:
     (inside / "deep").mkdir(parents=True)
     (inside / "deep" / "link").symlink_to(outside)
     (inside / "link").symlink_to(outside)
-    atomic.remove(root, inside.name)
+    removal.remove(root, inside.name)
     (tmp_path / "direct").symlink_to(outside)
-    atomic.remove(root, "direct")
+    removal.remove(root, "direct")
     assert [path.name for path in tmp_path.iterdir()] == ["outside"]
     assert (outside / "kept").exists()
 

@@ -83,5 +83,5 @@ def generations(directory: Path) -> list[str]:
 
 
 def machinery(directory: Path) -> list[str]:
-    """Everything there that a workload is not meant to read."""
-    return sorted(path.name for path in directory.iterdir() if path.name.startswith(".."))
+    """Everything there that a workload is not meant to read, but for the writer's lock, which stays."""
+    return sorted(path.name for path in directory.iterdir() if path.name.startswith("..") and path.name != "..lock")
