@@ -22,6 +22,7 @@ from agent.herald import Herald
 from agent.kube.clients import KubeClients
 from agent.model import Key
 from agent.reload import Reloader
+from agent.serving.capacity import Capacity
 from agent.session import Session
 from agent.settings import Address
 from agent.store import Store
@@ -64,9 +65,10 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
             stack.push_async_callback(fleet.close)
             reloader = Reloader(path, environ, config, fleet, clock)
             _on_signals({signal.SIGHUP: reloader.asked.set, signal.SIGUSR1: lambda: _renew_all(parts.store, clock)})
-            await _publish(stack, config, parts)
+            capacity = Capacity()
+            await _publish(stack, config, parts, capacity)
             await fleet.apply(config)
-            await _listen(stack, config, parts, clock, reloader, tasks)
+            await _listen(stack, config, parts, clock, reloader, tasks, capacity)
             group.create_task(tasks.watch(), name="watch tasks")
             tasks.start("variants", fleet.welcome)
             tasks.start("reload", reloader.run)
@@ -124,17 +126,20 @@ async def _parts(config: Config, clock: Clock, environ: Mapping[str, str]) -> As
         yield Parts(store=Store(), toolbox=toolbox, tally=tally)
 
 
-async def _publish(stack: AsyncExitStack, config: Config, parts: Parts) -> None:
+async def _publish(stack: AsyncExitStack, config: Config, parts: Parts, capacity: Capacity) -> None:
     """The issuer's documents, before anybody is shown a token: a cloud fetches them at once."""
     issuer = parts.toolbox.issuer
     if config.issuer and issuer:
         from agent.serving.discovery import answering  # noqa: PLC0415  # aiohttp.web, which `once` does without
         from agent.serving.listener import listening  # noqa: PLC0415  # the same
 
-        await stack.enter_async_context(listening(answering(config.issuer.url.text, issuer.keyring), config.issuer.listen, "issuer"))
+        answer = answering(config.issuer.url.text, issuer.keyring)
+        await stack.enter_async_context(listening(answer, config.issuer.listen, "issuer", capacity=capacity))
 
 
-async def _listen(stack: AsyncExitStack, config: Config, parts: Parts, clock: Clock, reloader: Reloader, tasks: Tasks) -> None:
+async def _listen(
+    stack: AsyncExitStack, config: Config, parts: Parts, clock: Clock, reloader: Reloader, tasks: Tasks, capacity: Capacity
+) -> None:
     from agent.metrics import Collector  # noqa: PLC0415  # prometheus_client and aiohttp.web, which `once` does without
     from agent.serving.admin import AdminEndpoint  # noqa: PLC0415
     from agent.serving.control import ControlEndpoint  # noqa: PLC0415
@@ -143,16 +148,18 @@ async def _listen(stack: AsyncExitStack, config: Config, parts: Parts, clock: Cl
     keyring = parts.toolbox.issuer and parts.toolbox.issuer.keyring
     collector = Collector(parts.store, parts.tally, clock, reloader, keyring.states if keyring else tuple)
     control = ControlEndpoint(parts.store, clock, lambda: reloader.refused, tasks.failures)
-    await stack.enter_async_context(listening(control.answer, [Address("", 0, config.control.socket)], "control"))
+    await stack.enter_async_context(listening(control.answer, [Address("", 0, config.control.socket)], "control", capacity=capacity))
     if any(identity.serve.dialects for identity in config.identities):
         from agent.serving.metadata import MetadataEndpoint  # noqa: PLC0415
 
         metadata = MetadataEndpoint(parts.store, clock, parts.tally, config.metadata.listen)
-        await stack.enter_async_context(listening(metadata.answer, config.metadata.listen, "metadata", socket_mode=0o660))
+        await stack.enter_async_context(
+            listening(metadata.answer, config.metadata.listen, "metadata", socket_mode=0o660, capacity=capacity)
+        )
         for name, addresses in own_ports(config).items():
-            await stack.enter_async_context(listening(metadata.answering(name), addresses, f"serve.port of {name}"))
+            await stack.enter_async_context(listening(metadata.answering(name), addresses, f"serve.port of {name}", capacity=capacity))
     admin = AdminEndpoint(parts.store, clock, collector, tasks.unwell)
-    await stack.enter_async_context(listening(admin.answer, config.admin.listen, "admin"))
+    await stack.enter_async_context(listening(admin.answer, config.admin.listen, "admin", capacity=capacity))
 
 
 def _collect() -> None:

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from agent.clock import Clock
 from agent.metrics import Collector, expose
-from agent.serving.connections import most
+from agent.serving.capacity import most
 from agent.store import Store
 
 
@@ -23,7 +23,7 @@ class AdminEndpoint:
         self._turn = asyncio.Lock()
         """A scrape takes milliseconds in which nobody else is answered: SDKs and probes come between two, however many there are."""
         self._scrapes = 0
-        """Under way or waiting: those that wait give way to nobody, so half of the connections is left to probes."""
+        """Running or waiting. Their connections are not closed for others, so most connections are left to probes and SDKs."""
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request."""
@@ -41,7 +41,7 @@ class AdminEndpoint:
         return web.Response(status=404, text="not found: try /metrics, /healthz, /readyz or /readyz/NAME\n")
 
     async def _scrape(self, accept: str) -> web.Response:
-        if self._scrapes >= max(1, most() // 2):
+        if self._scrapes >= max(1, most() // 4):
             return web.Response(status=503, text="too many scrapes wait already\n", headers={"Retry-After": "1"})
         self._scrapes += 1
         try:

@@ -5,83 +5,91 @@ and any number of connections come.
 """
 
 import asyncio
-import logging
-import resource
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
+
+from agent.serving.capacity import Capacity
+from agent.serving.complaints import complaints
 
 Answering = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 KEEPALIVE = 75.0
-"""Seconds that an idle connection stays open."""
-CONNECTIONS = 512
-"""Open connections of one listener, at most; each may cost twice what it sends, and a sidecar has little memory. Beyond them the
-one that has been idle longest gives way: who holds connections and says nothing keeps no probe and no SDK out."""
+"""Seconds that a connection stays open after an answer."""
+FIRST_REQUEST_SECONDS = 5.0
+"""Time from acceptance in which the whole of a first request has to come."""
+SILENT_SECONDS = 1.0
+"""A connection that has asked nothing for so long is closed before any that was answered."""
 LINGER = 1.0
 """Seconds in which the rest of a body may come that nobody wants, so that the answer before it is not lost. aiohttp's are 10, in which
 a connection that gave way is remembered, too: thousands a second would be a hundred megabytes."""
-SHARE = 8
-"""A listener takes no more than this part of the files that the process may have open: the sinks need theirs."""
-LARGEST_REQUEST = 32768
+LARGEST_REQUEST = 8192
 """Bytes that a connection may send before its next request begins, or after, as a body that nobody wants."""
+WRITE_BUFFER_BYTES = 16384
+"""Unread bytes of a connection from which on answers wait for the client; asyncio's default is four times as much."""
 TOO_LARGE = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-
-complaints = logging.getLogger("agent.serving")
-"""What aiohttp has to say of a request, unless it is that the request was none: the client was told, and could fill the log."""
-complaints.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
-
-
-def most() -> int:
-    """Connections that a listener of this process may have open."""
-    return max(1, min(CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARE))
 
 
 class Connections(web.Server):
-    """Those of one listener, as the server that makes them."""
+    """Those of one listener, as the server that makes them.
 
-    def __init__(self, answer: Answering, largest: int) -> None:
-        """`largest`: bytes of a request."""
+    Which one gives way is decided by what it has had, not by what it does: a client that keeps asking is never idle, and the one
+    idle longest would be the client that has just connected and was not read yet.
+    """
+
+    def __init__(self, answer: Answering, largest: int, capacity: Capacity) -> None:
+        """`largest`: bytes of a request. `capacity`: the process's."""
         super().__init__(self._begin)
+        self.capacity = capacity
         self._answer = answer
         self._largest = largest
-        self._most = most()
-        self._open: dict[_Connection, None] = {}
-        """From the moment of acceptance: aiohttp counts them later, and a thousand may come at a time."""
-        self._ticks = 0
+        self._new: dict[_Connection, None] = {}
+        """Those that have begun no request, in the order of acceptance: aiohttp counts them later, and a thousand may come at a time."""
+        self._known: dict[_Connection, None] = {}
+        """Those that have, in the order in which they began their first."""
 
     def __call__(self) -> asyncio.BaseProtocol:  # type: ignore[override]  # asyncio asks for no more
-        if len(self._open) >= self._most and not self._make_room():
+        if not self.capacity.admit():
             return _TurnedAway()
         connection = _Connection(self, self._largest)
-        self._open[connection] = None
+        self._new[connection] = None
         return connection
 
-    def tick(self) -> int:
-        """The next number: one for each connection and each request, so that who has just come has not been idle longest."""
-        self._ticks += 1
-        return self._ticks
+    def __len__(self) -> int:
+        return len(self._new) + len(self._known)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def victim(self) -> "_Connection | None":
+        """Return the connection to close first: silent for long; else served longest ago; else silent."""
+        silent = next((one for one in self._new if one.silent), None)
+        if silent and silent.accepted_at + SILENT_SECONDS < asyncio.get_running_loop().time():
+            return silent
+        return next((one for one in self._known if one.served), silent)
 
     def forget(self, connection: "_Connection") -> None:
-        """It is closed."""
-        self._open.pop(connection, None)
-
-    def _make_room(self) -> bool:
-        idle = min((one for one in self._open if one.idle), key=lambda one: one.used, default=None)
-        if idle is None:
-            return False
-        self.forget(idle)
-        if idle.transport:
-            idle.transport.abort()  # a mere close waits for whoever does not read, with its file open and its buffer full
-        idle.force_close()
-        return True
+        """Count it no longer."""
+        self._new.pop(connection, None)
+        self._known.pop(connection, None)
 
     def _begin(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         """For each request, so: no coroutine around the answer's own, which would cost more than all of this."""
         connection = request.protocol
         assert isinstance(connection, _Connection)  # noqa: S101  # no other is made above
-        connection.heard, connection.used = 0, self.tick()
+        connection.heard = 0
+        if connection in self._new:
+            del self._new[connection]
+            self._known[connection] = None
+        if connection.pipelines:
+            return self._in_turn(connection, request)
         return self._answer(request)
+
+    async def _in_turn(self, connection: "_Connection", request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one of several pipelined requests after every other connection was looked at once."""
+        connection.waits_for_turn = True
+        await asyncio.sleep(0)
+        connection.waits_for_turn = False
+        return await self._answer(request)
 
 
 _receive = web.RequestHandler.data_received
@@ -91,7 +99,7 @@ _receive = web.RequestHandler.data_received
 class _Connection(web.RequestHandler):
     """Counts what it is sent: aiohttp bounds each header, and lets 128 of them grow to a megabyte."""
 
-    __slots__ = ("_largest", "_server", "heard", "used")
+    __slots__ = ("_largest", "_server", "accepted_at", "heard", "polled", "waits_for_turn")
 
     def __init__(self, server: Connections, largest: int) -> None:
         loop = asyncio.get_running_loop()
@@ -108,13 +116,50 @@ class _Connection(web.RequestHandler):
         self._largest = largest
         self.heard = 0
         """Bytes since the last request began."""
-        self.used = server.tick()
-        """When it was accepted or its latest request began, in the server's own count of such events."""
+        self.accepted_at = loop.time()
+        self.polled = False
+        """Whether the loop has had the occasion to read what was sent with the first packets."""
+        self.waits_for_turn = False
+        """Whether its current request waits only because more are pipelined behind it."""
 
     @property
-    def idle(self) -> bool:
-        """Whether it is there and no answer is being made. One that is made and not read yet does not count."""
-        return self.transport is not None and self._current_request is None
+    def silent(self) -> bool:
+        """Whether it could have asked by now and has not."""
+        return self.polled and not self._messages and self.transport is not None
+
+    @property
+    def served(self) -> bool:
+        """Whether no answer is being made. One that is made and not read yet does not count."""
+        return (self._current_request is None or self.waits_for_turn) and self.transport is not None
+
+    @property
+    def pipelines(self) -> bool:
+        """Whether more requests have come than the one that begins."""
+        return bool(self._messages)
+
+    @property
+    def unread(self) -> int:
+        return self.transport.get_write_buffer_size() if self.transport else 0
+
+    def evict(self) -> None:
+        self._server.forget(self)
+        if self.transport:
+            self.transport.abort()  # a mere close waits for whoever does not read, with its file open and its buffer full
+        self.force_close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of a stream
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        if self._keepalive_handle:  # aiohttp has one time for a first request and for the next
+            self._keepalive_handle.cancel()
+            self._next_keepalive_close_time = self._loop.time() + min(FIRST_REQUEST_SECONDS, KEEPALIVE)
+            self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
+        self._loop.call_soon(self._loop.call_soon, self._settle)  # reading begins in the next turn of the loop, so this comes after it
+
+    def _settle(self) -> None:
+        self.polled = True
+        self._server.capacity.settle()
 
     def data_received(self, data: bytes) -> None:
         self.heard += len(data)
@@ -124,9 +169,18 @@ class _Connection(web.RequestHandler):
             self.transport.write(TOO_LARGE)
             self.transport.close()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._server.capacity.fill(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._server.capacity.drain(self)
+
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
         self._server.forget(self)
+        self._server.capacity.drain(self)
 
 
 class _TurnedAway(asyncio.Protocol):

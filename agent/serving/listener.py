@@ -14,29 +14,36 @@ import structlog
 from aiohttp import web
 
 from agent.errors import ConfigError
-from agent.serving.connections import LARGEST_REQUEST, Answering, Connections, most
+from agent.serving.capacity import Capacity, most
+from agent.serving.connections import LARGEST_REQUEST, Answering, Connections
 from agent.settings import Address
 
 log = structlog.get_logger()
 
 BACKLOG = 1024
 """Connections that may wait to be accepted: with aiohttp's 128 a herd at a pod's start waits the second that TCP takes to try again."""
-BATCHES = 8
-"""A listener accepts this part of what it may have open at a time. asyncio would take the whole backlog before it reads a byte, and
-each beyond that number would be turned away, or take the place of one that has asked and was not heard."""
+BATCHES = 16
+"""A listener accepts this part of what the process may have open at a time. asyncio would take the whole backlog before it reads a
+byte, and each beyond that number would be turned away, or take the place of one that has asked and was not heard."""
+KERNEL_BUFFER_BYTES = 32768
+"""Of a connection, each way; Linux doubles it (socket(7)). A container's memory limit counts it, and by itself Linux takes megabytes
+for a client that does not read."""
 SHUTDOWN = 0.3
 """Seconds that open requests get when the listener closes; one listener closes after the other, and all of it has two seconds."""
 
 
 @asynccontextmanager
 async def listening(
-    answer: Answering, addresses: Sequence[Address], purpose: str, *, socket_mode: int = 0o600
+    answer: Answering, addresses: Sequence[Address], purpose: str, *, socket_mode: int = 0o600, capacity: Capacity | None = None
 ) -> AsyncIterator[list[Address]]:
     """Listens until left; yields the addresses really bound (port 0 becomes a port).
 
+    `capacity`: shared with the process's other listeners; without it the listener has one of its own.
     Raises ConfigError where an address cannot be had.
     """
-    server = Connections(answer, LARGEST_REQUEST if purpose != "control" else sys.maxsize)
+    capacity = capacity or Capacity()
+    server = Connections(answer, LARGEST_REQUEST if purpose != "control" else sys.maxsize, capacity)
+    capacity.add(server)
     runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN)
     await runner.setup()
     bound: list[Address] = []
@@ -48,6 +55,7 @@ async def listening(
         yield bound
     finally:
         await runner.cleanup()
+        capacity.remove(server)
         _remove(bound)
 
 
@@ -97,6 +105,9 @@ async def _start(site: web.BaseSite) -> None:
     for each in server.sockets:
         with socket.fromfd(each.fileno(), each.family, each.type) as listener:
             listener.listen(BACKLOG)
+            if each.family != socket.AF_UNIX:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER_BYTES)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BUFFER_BYTES)
 
 
 def _remove(addresses: Sequence[Address]) -> None:

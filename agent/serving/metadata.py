@@ -13,7 +13,7 @@ from agent.errors import RefreshError, Rejected
 from agent.model import Grant, Key
 from agent.record import Profile, Record, serving_span
 from agent.schedule import granted_margin, stale_after
-from agent.serving.connections import most
+from agent.serving.capacity import most
 from agent.serving.dialect import Answer, Dialect, Want
 from agent.serving.dialects import every
 from agent.serving.guard import Guard
@@ -48,9 +48,9 @@ class MetadataEndpoint:
         self._portions: dict[str, dict[Shape, Portion]] = {}
         """By identity."""
         self._waiting = 0
-        self._may_wait = max(1, most() * 7 // 8)
-        """For a first credential, at a time; the next is told to come back. Who waits gives way to nobody, so an eighth of the connections
-        is left to those who need not."""
+        self._may_wait = max(1, most() // 2)
+        """Requests for a first credential that wait at a time; the next is answered 503. A connection whose request waits is not closed
+        for another, and all listeners share one number of connections: half of it is left to other requests and to probes."""
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request to the main listener: refused, or answered by its dialect."""

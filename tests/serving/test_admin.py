@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from agent.clock import WallClock
-from agent.serving import admin, connections
+from agent.serving import admin, capacity
 from agent.serving.admin import AdminEndpoint
 from agent.serving.listener import listening
 from agent.settings import Address
@@ -46,7 +46,7 @@ async def test_a_probe_need_not_wait_for_all_the_scrapes_that_came_before_it(mon
 
 
 async def test_scrapes_that_wait_for_their_turn_leave_connections_to_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "CONNECTIONS", 16)
+    monkeypatch.setattr(capacity, "MAX_CONNECTIONS", 16)
     monkeypatch.setattr(admin, "expose", lambda _collector, _accept: (b"", "text/plain"))
     endpoint = AdminEndpoint(Store(), WallClock(), None)  # type: ignore[arg-type]  # not asked
     asked = 0
@@ -70,4 +70,4 @@ async def test_scrapes_that_wait_for_their_turn_leave_connections_to_probes(monk
                 await asyncio.sleep(0)
             assert (await ask("/healthz")).endswith(b"ok\n")
         told = [answer.partition(b"\r\n")[0] for answer in await asyncio.gather(*scrapes)]
-        assert sorted(told) == [b"HTTP/1.1 200 OK"] * 8 + [b"HTTP/1.1 503 Service Unavailable"] * 8
+        assert sorted(told) == [b"HTTP/1.1 200 OK"] * 4 + [b"HTTP/1.1 503 Service Unavailable"] * 12

@@ -5,6 +5,7 @@ import gzip
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from aiohttp import web
 
-from agent.serving import connections
+from agent.serving import capacity
 from agent.serving.listener import listening
 from agent.settings import Address
 from tests.serving.endpoint import AUTHORIZATION, NAME, PATH, endpoint, reply
@@ -46,12 +47,12 @@ async def answered(one: socket.socket) -> int:
 
 
 async def test_a_body_is_taken_as_it_is_sent_and_not_inflated() -> None:
-    """30 KB can be 30 MB."""
+    """8 KB can be 8 MB."""
 
     async def measure(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text=str(len(await request.read())))
 
-    bomb = gzip.compress(bytes(20_000_000))
+    bomb = gzip.compress(bytes(7_000_000))
     async with listening(measure, [HERE], "metadata") as bound:
         reader, writer = await asyncio.open_connection("127.0.0.1", bound[0].port)
         head = f"PUT / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\nConnection: close\r\n\r\n"
@@ -72,7 +73,7 @@ async def test_a_body_that_is_not_what_it_says_is_nothing_to_talk_about(encoding
 
 
 async def test_who_has_just_come_does_not_give_way_before_those_who_were_idle_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: (128 * connections.SHARE, 4096))
+    monkeypatch.setattr(capacity.resource, "getrlimit", lambda _: (128 * capacity.FILES_SHARE, 4096))
     once = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     async with listening(hello, [HERE], "metadata") as bound:
         with crowd(bound[0].port, 128, once) as idle:
@@ -82,7 +83,7 @@ async def test_who_has_just_come_does_not_give_way_before_those_who_were_idle_al
 
 
 async def test_connections_whose_body_never_comes_are_forgotten_soon_after_they_gave_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "CONNECTIONS", 8)
+    monkeypatch.setattr(capacity, "MAX_CONNECTIONS", 8)
     async with listening(hello, [HERE], "metadata") as bound:
         before = len(asyncio.all_tasks())
         for _ in range(10):
@@ -95,7 +96,7 @@ async def test_connections_whose_body_never_comes_are_forgotten_soon_after_they_
 
 
 async def test_who_waits_for_a_first_credential_leaves_room_for_those_who_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "CONNECTIONS", 40)
+    monkeypatch.setattr(capacity, "MAX_CONNECTIONS", 40)
     async with endpoint(patience=10.0) as one:
         one.enrol()
         one.grant()
@@ -103,16 +104,17 @@ async def test_who_waits_for_a_first_credential_leaves_room_for_those_who_need_n
         with crowd(
             one.port, 60, f"GET {PATH.replace(NAME, 'slow')} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {AUTHORIZATION}\r\n\r\n".encode()
         ):
-            while one.server._waiting < 35:
+            while one.server._waiting < 20:
                 await asyncio.sleep(0)
             for _ in range(3):
                 assert (await one.ask()).status == 200
-            assert one.server._waiting == 35
+            assert one.server._waiting == 20
 
 
 async def test_who_asks_and_does_not_read_gives_way_and_its_file_is_free_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answers fill every buffer there is, and a connection that is merely closed stays until they are read."""
-    monkeypatch.setattr(connections, "CONNECTIONS", 8)
+    monkeypatch.setattr(capacity, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(capacity, "MAX_UNREAD_BYTES", sys.maxsize)
     asked = 0
 
     async def plenty(request: web.BaseRequest) -> web.StreamResponse:

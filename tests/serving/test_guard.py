@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.model import Secret
-from agent.serving import connections
+from agent.serving import capacity
 from agent.serving.guard import FORWARDED, HOSTS, Guard, knows
 from agent.settings import Address
 from tests.serving.endpoint import AUTHORIZATION, CANARIES, NAME, PATH, Endpoint, Reply, endpoint, reply
@@ -234,8 +234,8 @@ async def test_a_query_or_a_fragment_changes_nothing(one: Endpoint) -> None:
 
 
 async def test_what_is_too_large_is_refused_and_closes_the_connection(one: Endpoint) -> None:
-    refused(await one.ask("/aws/" + "a" * 20000 + "/credentials"), 400)
-    refused(await one.ask(X_Large="a" * 20000), 400)
+    refused(await one.ask("/aws/" + "a" * 20000 + "/credentials"), 413)
+    refused(await one.ask(X_Large="a" * 20000), 413)
     refused(await one.ask(**{f"X-{number}": "a" for number in range(500)}), 400)
     refused(await one.ask(authorization="a" * 8000), 401)
     head = f"Host: 127.0.0.1\r\nAuthorization: wrong\r\nContent-Length: {10**9}\r\nConnection: close\r\n\r\n"
@@ -247,7 +247,7 @@ async def test_what_is_too_large_is_refused_and_closes_the_connection(one: Endpo
 
 
 async def test_who_holds_connections_and_says_nothing_keeps_nobody_out(one: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "CONNECTIONS", 3)
+    monkeypatch.setattr(capacity, "MAX_CONNECTIONS", 3)
     held = [await asyncio.open_connection("127.0.0.1", one.port) for _ in range(6)]
     for _, writer in held:
         writer.write(f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\n".encode())
