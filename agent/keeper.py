@@ -107,6 +107,8 @@ class Keeper:
             self._store.scheduled(record.key, due)
             await wait_until(self._clock, due, record.wake, began=plan.began)
             record.wake.clear()
+            if self._store.record(record.key) is not record:
+                return  # it gave way to another variant
             asked, record.asked = record.asked, set()
             now = self._clock.now()
             plan.observe(self._ours(record), now)
@@ -201,6 +203,8 @@ class Keeper:
         token_brought: bool = False,
         credential_brought: bool = False,
     ) -> None:
+        if self._store.record(record.key) is not record:
+            return  # dropped meanwhile
         grant = self._store.granted(Grant(key=record.key, digest=self._profile.digest, token=token, credential=credential))
         plan.observe(grant, self._clock.now(), token_brought=token_brought, credential_brought=credential_brought)
         own = self._store.record(Key(self._profile.name))

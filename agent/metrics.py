@@ -153,7 +153,10 @@ def expose(collector: Collector, accept: str) -> tuple[bytes, str]:
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
-    encode, content_type = choose_encoder(accept)
+    try:
+        encode, content_type = choose_encoder(accept)
+    except (TypeError, ValueError):  # a version that is not a number
+        encode, content_type = choose_encoder("")
     return encode(registry), content_type
 
 

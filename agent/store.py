@@ -6,15 +6,19 @@ Nothing here touches a network or a disk. All methods run on the event loop, so 
 import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from agent.errors import NotReady, RefreshError, Rejected
 from agent.model import Delivery, Grant, Key
 from agent.record import Failure, Landing, Profile, Record, held_state, landing_state, serving_span
 from agent.schedule import State, worst
 
+NEVER = datetime.min.replace(tzinfo=UTC)
 VARIANTS = 16
 """The most run-time variants an identity may have at a time."""
+VARIANT_REST = timedelta(seconds=10)
+"""A run-time variant that no client has asked for in this time gives its place to another. It bounds the exchanges, too, that a client
+causes by asking for one variant after the other."""
 RENEW_EVERY = timedelta(seconds=10)
 """A person may have one identity renewed no more often."""
 
@@ -73,10 +77,11 @@ class Store:
             self.drop(record.key)
 
     def drop(self, key: Key) -> None:
-        """One record goes; whoever waits on it is told."""
+        """One record goes; whoever waits on it is told, and its keeper ends."""
         record = self._records.pop(key, None)
         if record:
             record.grant = None
+            record.wake.set()
             self._tell(record)
 
     # what keepers and couriers say
@@ -165,9 +170,10 @@ class Store:
         """A grant that works: the one at hand, or the one that arrives within `patience` seconds.
 
         Asking wakes the keeper, except from its back-off: a herd cannot make a storm. Raises NotReady with why
-        there is none, Rejected for an identity that does not exist or one variant too many.
+        there is none, Rejected for an identity that does not exist or one variant too many. Of too many variants, the one
+        used least recently is dropped, unless it has just been used.
         """
-        record = self._records.get(key) or self._welcome(key)
+        record = self._records.get(key) or self._welcome(key, now)
         record.used_at = now
         if grant := self.usable(key, now):
             return grant
@@ -232,12 +238,18 @@ class Store:
 
     # inside
 
-    def _welcome(self, key: Key) -> Record:
+    def _welcome(self, key: Key, now: datetime | None = None) -> Record:
         profile = self._profiles.get(key.identity)
         if profile is None:
             raise Rejected(f"there is no identity {key.identity}")
-        if sum(1 for record in self.records(key.identity) if record.key.variant not in {"", *profile.variants}) >= VARIANTS:
-            raise Rejected(f"{key.identity}: more than {VARIANTS} variants at a time", remedy="ask for fewer different scopes or resources")
+        variants = [record for record in self.records(key.identity) if record.key.variant not in {"", *profile.variants}]
+        if len(variants) >= VARIANTS:
+            oldest = min(variants, key=lambda record: record.used_at or NEVER)
+            if now is None or now - (oldest.used_at or NEVER) < VARIANT_REST:
+                raise Rejected(
+                    f"{key.identity}: more than {VARIANTS} variants at a time", remedy="ask for fewer different scopes or resources"
+                )
+            self.drop(oldest.key)
         record = self._records[key] = Record(key)
         self.newcomers.put_nowait(key)
         return record

@@ -123,3 +123,27 @@ async def test_a_configured_variant_is_kept_fresh_though_nobody_asks_for_it():
         await rig.clock.advance(12 * HOUR)
         assert rig.store.usable(Key("demo", "vault"), rig.clock.now())
         assert [variant for _, variant in rig.provider.exchanged].count("vault") == 16
+
+
+async def test_keeper_of_a_variant_that_gave_way_ends():
+    rig = Rig(lifetime=12 * HOUR, credential=HOUR)
+    keeper, key = rig.keeper(), Key("demo", "vault")
+    rig.store._welcome(key).used_at = rig.clock.now()
+    async with rig.running(keeper.keep("vault")):
+        rig.store.drop(key)
+        await settle()
+        assert rig.tasks[0].done()
+        assert len(rig.exchanges) == 1
+
+
+async def test_variant_that_gives_way_during_its_exchange_is_no_defect():
+    rig = Rig(lifetime=12 * HOUR, credential=HOUR)
+    key = Key("demo", "vault")
+    rig.store._welcome(key).used_at = rig.clock.now()
+    rig.provider.script.delay = 5.0
+    async with rig.running(rig.keeper().keep("vault")):
+        rig.store.drop(key)
+        await rig.clock.advance(6.0)
+        assert rig.tasks[0].done()
+    assert rig.count("defect") == 0
+    assert rig.store.record(key) is None

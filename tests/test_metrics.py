@@ -146,6 +146,14 @@ def test_no_text_of_a_configuration_breaks_the_format(scene: Scene) -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("kind", ["application/openmetrics-text", "text/plain"])
+@pytest.mark.parametrize("version", ["x", "1.", ".", "1.a", "\xff", "", "9" * 5000])
+def test_a_version_that_is_none_gets_a_scrape_all_the_same(kind: str, version: str) -> None:
+    body, content_type = expose(Scene().collector, f"{kind}; version={version}")
+    assert b"wi_agent_build_info" in body
+    assert content_type.isascii()
+
+
 def test_a_scraper_gets_the_format_it_asks_for(scene: Scene) -> None:
     body, content_type = expose(scene.collector, "application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")

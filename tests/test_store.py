@@ -182,6 +182,43 @@ async def test_each_new_variant_asks_for_one_keeper_up_to_sixteen(store):
         await store.want(Key("demo", "one more"), START, 0.0)
 
 
+async def test_the_least_recently_used_variant_gives_way(store):
+    for number in range(VARIANTS):
+        with pytest.raises(NotReady):
+            await store.want(Key("demo", f"v{number}"), at(number), 0.0)
+    store.record(Key("demo", "v0")).used_at = at(60)
+    with pytest.raises(NotReady):
+        await store.want(Key("demo", "one more"), at(60), 0.0)
+    assert store.record(Key("demo", "v1")) is None
+    assert store.record(Key("demo", "v0"))
+    assert sum(1 for _ in store.records("demo")) == VARIANTS + 1
+
+
+async def test_variants_just_asked_for_do_not_give_way(store):
+    """Else a client that asks for one after the other causes an exchange by each request."""
+    for number in range(VARIANTS):
+        with pytest.raises(NotReady):
+            await store.want(Key("demo", f"v{number}"), at(0), 0.0)
+    with pytest.raises(Rejected, match="more than 16 variants"):
+        await store.want(Key("demo", "one more"), at(9), 0.0)
+    with pytest.raises(NotReady):
+        await store.want(Key("demo", "one more"), at(10), 0.0)
+
+
+async def test_requests_that_wait_for_a_variant_that_gives_way_are_answered(store):
+    waiting = [asyncio.ensure_future(store.want(Key("demo", f"v{number}"), at(0), 30.0)) for number in range(VARIANTS)]
+    await settle()
+    with pytest.raises(NotReady):
+        await store.want(Key("demo", "one more"), at(10), 0.0)
+    await settle()
+    assert [one.done() for one in waiting] == [True] + [False] * (VARIANTS - 1)
+    with pytest.raises(NotReady):
+        await waiting[0]
+    for one in waiting:
+        one.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
 async def test_configured_variants_are_there_from_the_start_and_take_no_place_of_those_asked_for(store):
     profile = a_profile("other", variants=tuple(f"c{number}" for number in range(20)))
     store.enrol(profile)

@@ -3,8 +3,9 @@
 One bound for the process, because memory is the process's: a bound for each listener grows with the number of listeners.
 """
 
+import asyncio
 import resource
-from collections.abc import Iterator
+from collections import deque
 from typing import Protocol
 
 MAX_CONNECTIONS = 512
@@ -13,6 +14,11 @@ FILES_SHARE = 4
 """The listeners take no more than this part of the files that the process may have open: the sinks need theirs."""
 MAX_UNREAD_BYTES = 8 * 2**20
 """Bytes of answers that clients have asked for and not read, of all connections whose buffer is full. A single answer may be larger."""
+CROWD = 64
+"""Open connections above which clients that were served before wait for their turn."""
+TURN_REQUESTS = 32
+"""Requests of such clients that are answered in one turn of the loop. A new client is accepted, read and answered in some eight turns,
+so that each must be short, however many are open and ask at once."""
 
 
 class Connection(Protocol):
@@ -50,9 +56,12 @@ class Capacity:
 
     def __init__(self) -> None:
         self._most = most()
+        self.open = 0
+        """Connections of all listeners; they count."""
         self._listeners: list[Listener] = []
         self._full: dict[Connection, None] = {}
         """Connections whose write buffer is full, in the order in which they became so."""
+        self._turns: deque[asyncio.Future[None]] = deque()
 
     def add(self, listener: Listener) -> None:
         """Count this listener's connections from now on."""
@@ -65,15 +74,36 @@ class Capacity:
     def admit(self) -> bool:
         """Make room for one more connection; False if there is none.
 
-        Connections that no request was read from yet are not closed for others, so half as many more are let in for the moment.
+        Connections that were not read yet are not closed for others, so as many more are let in for the moment.
         """
-        open_now = self._count()
-        return open_now < self._most or self._close_one() or open_now < self._most + self._most // 2
+        return self.open < self._most or self._close_one() or self.open < 2 * self._most - 1
 
     def settle(self) -> None:
         """Close one if there are too many: what could not be closed when it was admitted may be by now."""
-        if self._count() > self._most:
+        if self.open > self._most:
             self._close_one()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so many are open that their requests take turns."""
+        return self.open > CROWD
+
+    async def turn(self) -> None:
+        """Return when this request's turn has come: one after the other, so many in each turn of the loop."""
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        if not self._turns:
+            loop.call_soon(self._next_turn)
+        self._turns.append(turn)
+        await turn
+
+    def _next_turn(self) -> None:
+        for _ in range(min(TURN_REQUESTS, len(self._turns))):
+            turn = self._turns.popleft()
+            if not turn.done():
+                turn.set_result(None)
+        if self._turns:
+            asyncio.get_running_loop().call_soon(self._next_turn)
 
     def fill(self, connection: Connection) -> None:
         """Note that a client does not read; those that have not read for longest are closed while too many bytes are unread."""
@@ -90,16 +120,9 @@ class Capacity:
         """Note that a client has read, or is gone."""
         self._full.pop(connection, None)
 
-    def _count(self) -> int:
-        return sum(map(len, self._listeners))
-
     def _close_one(self) -> bool:
-        for victim in self._victims():
-            victim.evict()
-            return True
-        return False
-
-    def _victims(self) -> Iterator[Connection]:
         for listener in sorted(self._listeners, key=len, reverse=True):
             if victim := listener.victim():
-                yield victim
+                victim.evict()
+                return True
+        return False

@@ -24,9 +24,8 @@ class Complaints(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the line is logged. The first line of a window says how many were dropped in the one before."""
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, HttpProcessingError) or (isinstance(error, RuntimeError) and error.args == ("Connection closed.",)):
-            return False  # the latter: aiohttp's StreamReader, if the connection ends while a body is awaited
+        if caused_by_client(record.exc_info[1] if record.exc_info else None):
+            return False
         now = self._monotonic()
         if now >= self._ends:
             if self._lines > MAX_LINES:
@@ -34,6 +33,13 @@ class Complaints(logging.Filter):
             self._ends, self._lines = now + WINDOW_SECONDS, 0
         self._lines += 1
         return self._lines <= MAX_LINES
+
+
+def caused_by_client(error: object) -> bool:
+    """Return whether a client causes this exception by what it sends, or by leaving."""
+    if isinstance(error, RuntimeError):
+        return error.args == ("Connection closed.",)  # aiohttp's StreamReader, if the connection ends while a body is awaited
+    return isinstance(error, HttpProcessingError)
 
 
 complaints = logging.getLogger("agent.serving")

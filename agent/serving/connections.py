@@ -6,11 +6,12 @@ and any number of connections come.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from aiohttp import web
 
 from agent.serving.capacity import Capacity
-from agent.serving.complaints import complaints
+from agent.serving.complaints import caused_by_client, complaints
 
 Answering = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 KEEPALIVE = 75.0
@@ -52,6 +53,7 @@ class Connections(web.Server):
             return _TurnedAway()
         connection = _Connection(self, self._largest)
         self._new[connection] = None
+        self.capacity.open += 1
         return connection
 
     def __len__(self) -> int:
@@ -69,8 +71,8 @@ class Connections(web.Server):
 
     def forget(self, connection: "_Connection") -> None:
         """Count it no longer."""
-        self._new.pop(connection, None)
-        self._known.pop(connection, None)
+        if self._new.pop(connection, connection) is None or self._known.pop(connection, connection) is None:
+            self.capacity.open -= 1
 
     def _begin(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         """For each request, so: no coroutine around the answer's own, which would cost more than all of this."""
@@ -80,16 +82,18 @@ class Connections(web.Server):
         if connection in self._new:
             del self._new[connection]
             self._known[connection] = None
-        if connection.pipelines:
-            return self._in_turn(connection, request)
-        return self._answer(request)
+            if not connection.pipelines:
+                return self._answer(request)
+        elif not connection.pipelines and not self.capacity.crowded:
+            return self._answer(request)
+        return self._in_turn(connection, request)
 
     async def _in_turn(self, connection: "_Connection", request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one of several pipelined requests after every other connection was looked at once."""
+        """Answer when others had their turn: this client has been served before, or has sent several requests at once."""
         connection.waits_for_turn = True
-        await asyncio.sleep(0)
+        await self.capacity.turn()
         connection.waits_for_turn = False
-        return await self._answer(request)
+        return await self._answer(request) if connection.transport else web.Response(status=503)
 
 
 _receive = web.RequestHandler.data_received
@@ -120,12 +124,12 @@ class _Connection(web.RequestHandler):
         self.polled = False
         """Whether the loop has had the occasion to read what was sent with the first packets."""
         self.waits_for_turn = False
-        """Whether its current request waits only because more are pipelined behind it."""
+        """Whether its current request waits for nothing but the requests of others."""
 
     @property
     def silent(self) -> bool:
-        """Whether it could have asked by now and has not."""
-        return self.polled and not self._messages and self.transport is not None
+        """Whether it could have asked by now and has not: aiohttp waits for a request, neither has one nor begins to answer one."""
+        return self.polled and self._waiter is not None and not self._waiter.done() and self.transport is not None
 
     @property
     def served(self) -> bool:
@@ -168,6 +172,11 @@ class _Connection(web.RequestHandler):
         elif self.transport and not self.transport.is_closing():
             self.transport.write(TOO_LARGE)
             self.transport.close()
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """Build no record of what is never logged: a flood of invalid requests would cost twice as much."""
+        if not caused_by_client(kw.get("exc_info")):
+            super().log_exception(*args, **kw)
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -13,6 +13,7 @@ from aiohttp import hdrs, web
 from multidict import istr
 
 from agent.model import Secret
+from agent.serving.remembered import Remembered
 from agent.settings import Address
 
 HOSTS = frozenset(
@@ -24,8 +25,22 @@ HOSTS = frozenset(
         "100.100.100.200",  # Alibaba
     }
 )  # fmt: skip
-FORWARDED = (hdrs.X_FORWARDED_FOR, hdrs.FORWARDED, hdrs.X_FORWARDED_HOST, istr("X-Real-Ip"), hdrs.VIA)
-"""A proxy between the client and a loopback listener is somebody else's."""
+FORWARDED = frozenset(
+    {
+        "forwarded", "forwarded-for", "via",
+        "x-forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto", "x-forwarded-server",
+        "x-original-forwarded-for", "x-original-host", "x-real-ip",
+        "client-ip", "true-client-ip", "x-client-ip", "x-cluster-client-ip",
+        "cf-connecting-ip", "cf-connecting-ipv6", "cf-ray", "fastly-client-ip",
+        "x-azure-clientip", "x-azure-socketip", "x-appengine-user-ip",
+    }
+)  # fmt: skip
+"""Headers that only a proxy adds, in lower case. EC2 and GCE refuse the first; a proxy between the client and a loopback listener is a
+stranger's, whichever header it prefers."""
+FORWARDED_PREFIX = "x-envoy-"
+"""Envoy adds one of several, as it is configured (https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/headers)."""
+HEADER_NAMES, LONGEST_NAME = 256, 64
+"""Names of headers whose meaning is remembered, and characters of the longest."""
 
 
 class Guard:
@@ -36,19 +51,28 @@ class Guard:
         self._hosts = HOSTS | {f"[{host}]" if ":" in host else host for host in own}
         self._peers = frozenset(own)
         self._known: set[str] = set()
+        self._proxys: Remembered[bool] = Remembered(HEADER_NAMES, LONGEST_NAME)
+        """Whether only a proxy adds the header, by its name as clients write it."""
 
     def objection(self, request: web.BaseRequest) -> str:
         """Why this request is refused; empty where it is not."""
         headers = request.headers
-        for name in FORWARDED:
-            if name in headers:
-                return f"forwarded requests are refused ({name})"
+        for name in headers:
+            known = self._proxys.get(name)
+            if self._is_proxys(name) if known is None else known:
+                return f"forwarded requests are refused ({name[:LONGEST_NAME]})"
         hosts = headers.getall(hdrs.HOST, [])
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
             return "this is not the host that was asked for"
         if not self._is_near(request):
             return "only this machine may ask"
         return ""
+
+    def _is_proxys(self, name: str) -> bool:
+        small = name.lower()
+        found = small in FORWARDED or small.startswith(FORWARDED_PREFIX)
+        self._proxys.keep(name, found)
+        return found
 
     def _is_ours(self, host: str) -> bool:
         """Compares the host part only: Alibaba's SDK sends no port, gcp-metadata a trailing dot."""

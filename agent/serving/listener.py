@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 BACKLOG = 1024
 """Connections that may wait to be accepted: with aiohttp's 128 a herd at a pod's start waits the second that TCP takes to try again."""
-BATCHES = 16
+BATCHES = 32
 """A listener accepts this part of what the process may have open at a time. asyncio would take the whole backlog before it reads a
 byte, and each beyond that number would be turned away, or take the place of one that has asked and was not heard."""
 KERNEL_BUFFER_BYTES = 32768
