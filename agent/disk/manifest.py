@@ -69,7 +69,7 @@ def parse(content: bytes) -> Manifest | None:
     """None where it is no manifest, or one with times that name no zone and so cannot be compared."""
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     moments = (manifest.token.iat, manifest.token.exp, manifest.credential.iat, manifest.credential.exp)
     return manifest if all(moment is None or moment.tzinfo for moment in moments) else None

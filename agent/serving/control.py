@@ -67,7 +67,11 @@ class ControlEndpoint:
     async def _renew(self, request: web.BaseRequest) -> web.Response:
         try:
             wanted = json.loads(await request.read())
-            names = [profile.name for profile in self._store.profiles()] if wanted.get("all") else [str(name) for name in wanted["names"]]
+            names = (
+                [profile.name for profile in self._store.profiles()]
+                if wanted.get("all")
+                else list(dict.fromkeys(str(name) for name in wanted["names"]))
+            )
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             return _json(400, {"error": 'send {"names": [...]} or {"all": true}'})
         if unknown := [name for name in names if self._store.profile(name) is None]:

@@ -112,6 +112,7 @@ XML = b"""<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/do
 XML_ERROR = b"<ErrorResponse><Error><Code>InvalidIdentityToken</Code><Message>No OpenIDConnect provider</Message></Error></ErrorResponse>"
 DATE = b"Mon, 01 Jan 2026 00:00:00 +0000"
 NUMBERS = (
+    b"9" * 400,
     b"1e309",
     b"-1",
     b"9" * 30,
@@ -212,6 +213,7 @@ YAML = [
     b".inf",
 ]
 PEM = b"-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg\n-----END PRIVATE KEY-----\n"
+ENDLESS = b"9" * 400
 INDEX = (
     b'{"version": 1, "keys": [{"kid": "a", "publishedAt": "2026-01-01T00:00:00+00:00",'
     b' "signsFrom": "2026-01-01T00:00:00+00:00", "longestLifetime": 1}]}'
@@ -300,7 +302,7 @@ def parsers(folder: Path) -> Iterator[list[Parser]]:
         Parser(
             "issuer index",
             index.decode,
-            [INDEX],
+            [INDEX, INDEX.replace(b'Lifetime": 1', b'Lifetime": ' + ENDLESS)],
             (ValueError,),
             words=[b"9999-12-31T23:59:59-23:59", b"0001-01-01T00:00:00+23:59", *NUMBERS],
         ),
