@@ -16,6 +16,7 @@ from agent.clock import STEP
 from agent.config import Config, Identity, identity_digest, named_files
 from agent.courier import Courier
 from agent.departure import close, whereabouts, withdraw
+from agent.errors import AgentError
 from agent.fingerprints import fingerprints
 from agent.following import Following, Former
 from agent.gate import Gate
@@ -23,7 +24,7 @@ from agent.keeper import Keeper
 from agent.liveness import within
 from agent.max_use import limit_use
 from agent.model import Key, Secret, Sink
-from agent.particulars import habits, profile
+from agent.particulars import habits, profile, vacant
 from agent.principal import followed
 from agent.reading.rules.identities import authorization
 from agent.store import Store
@@ -65,6 +66,8 @@ class Fleet:
         self._files: Mapping[str, str] = {}
         """Fingerprints of the files that settings name, as of the last `apply`."""
         self._following = Following(self, store, toolbox)
+        self._starting: dict[str, asyncio.Task[None]] = {}
+        """Those whose start failed of something unforeseen, and is tried again."""
 
     async def apply(self, config: Config) -> None:
         """Makes what runs be what the configuration says; what did not change is not touched."""
@@ -78,6 +81,9 @@ class Fleet:
         kept = {name for name in kept if all(files[path] == before_files.get(path) for path in named_files(wanted[name]))}
         changed = [name for name in self._configured if name in wanted and name not in kept]
         before, self._config, self._configured, self._files = self._configured, config, wanted, files
+        for name in (*gone, *changed):
+            if name in self._starting:
+                await _cancel([self._starting.pop(name)])
         for name in gone:
             former = await self._following.leave(name)
             left = [*(former.leaving if former else ()), *await self._left(before[name])]
@@ -90,8 +96,12 @@ class Fleet:
         for member in list(self._members.values()):
             for sink in [sink for sink in member.leaving if whereabouts(sink.name) in taken]:
                 await self._leave(member, sink)
-        new = [identity for name, identity in wanted.items() if name not in self._members and name not in self._following]
-        await asyncio.gather(*(self._begin(identity, halted.get(identity.name)) for identity in new))  # no disk holds up another's identity
+        new = [
+            identity
+            for name, identity in wanted.items()
+            if name not in self._members and name not in self._following and name not in self._starting
+        ]
+        await asyncio.gather(*(self._start(identity, halted.get(identity.name)) for identity in new))  # no disk holds up another's identity
 
     @property
     def identities(self) -> Mapping[str, Identity]:
@@ -128,6 +138,24 @@ class Fleet:
             return None
         text = identity.serve.authorization
         return Secret(authorization(text, self._environ)) if text else self._authorizations.known(identity.name)
+
+    async def _start(self, identity: Identity, former: Former | None) -> None:
+        """Begin it; unless the configuration is why that failed, a task of its own tries again, and the others run.
+
+        Raises ConfigError.
+        """
+        try:
+            await self._begin(identity, former)
+        except AgentError:
+            raise
+        except Exception as error:  # noqa: BLE001  # bytes in one identity's files end no other's start
+            key = Key(identity.name)
+            self._store.enrol(vacant(identity, (), self.authorization(identity)))
+            self._starting[identity.name] = self._tasks.start("start", partial(self._start_again, identity, former), key, failed=error)
+
+    async def _start_again(self, identity: Identity, former: Former | None) -> None:
+        await self._begin(identity, former)
+        self._starting.pop(identity.name, None)
 
     async def _begin(self, identity: Identity, former: Former | None) -> None:
         if followed(identity):

@@ -11,8 +11,8 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Seconds; the last is the longest an attempt may take by default."""
 
 
-TaskKind = Literal["refresh", "source", "delivery", "withdrawal", "serviceaccount", "variants", "reload", "events", "issuer"]
-"""What the agent's tasks do; the first five for one identity each."""
+TaskKind = Literal["start", "refresh", "source", "delivery", "withdrawal", "serviceaccount", "variants", "reload", "events", "issuer"]
+"""What the agent's tasks do; the first six for one identity each."""
 
 
 class Histogram:

@@ -56,11 +56,16 @@ class Tasks:
         self._running: dict[asyncio.Task[None], _Task] = {}
         self._dead: list[str] = []
 
-    def start(self, kind: TaskKind, work: Work, key: Key | None = None, *, to: str = "") -> asyncio.Task[None]:
-        """Run `work` for an identity, or for the process; call it again after it has raised. `to`: a sink."""
+    def start(
+        self, kind: TaskKind, work: Work, key: Key | None = None, *, to: str = "", failed: Exception | None = None
+    ) -> asyncio.Task[None]:
+        """Run `work` for an identity, or for the process; call it again after it has raised.
+
+        `to`: a sink. `failed`: what a try before this one raised; the next one comes after a pause.
+        """
         name = " ".join(filter(None, (kind, *((key.identity, key.variant) if key else ()), to and f"to {to}")))
         watched = _Task(kind, name, key, Pulse(self._heartbeat))
-        task = self._group.create_task(self._run(watched, work), name=name)
+        task = self._group.create_task(self._run(watched, work, failed), name=name)
         self._running[task] = watched
         task.add_done_callback(self._ended)
         return task
@@ -87,8 +92,10 @@ class Tasks:
         """Of tasks that failed and have not run for long since."""
         return [one.failure for one in self._running.values() if one.failure]
 
-    async def _run(self, watched: "_Task", work: Work) -> None:
+    async def _run(self, watched: "_Task", work: Work, failed: Exception | None) -> None:
         begin(watched.pulse)
+        if failed:
+            await self._toolbox.clock.sleep(self._failed(watched, failed))
         while True:
             watched.pulse.promise(WORK_SECONDS)
             watched.began = self._heartbeat.seconds

@@ -303,3 +303,44 @@ async def test_a_task_that_breaks_stays_with_its_identity(cast: Cast, clock: Fak
         await clock.advance(10)
         assert not broken
         assert store.delivered("breaks", clock.now()), "it was started again"
+
+
+async def test_a_start_that_breaks_is_tried_again_and_keeps_no_other_from_starting(
+    cast: Cast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, broken = cast.provider, [RecursionError("CANARY"), UnicodeError("CANARY")]
+
+    def break_twice(settings: Any, identity: str, toolbox: Toolbox) -> FakeProvider:
+        if identity == "breaks" and broken:
+            raise broken.pop()
+        return build(settings, identity, toolbox)
+
+    monkeypatch.setattr(module.providers, "build", break_twice)
+    async with running(cast, config(breaks="/b", good="/g")) as (fleet, store):
+        assert store.delivered("good", clock.now())
+        assert not store.ready(clock.now()), "it is known, and missing"
+        failure = store.record(Key("breaks")).failure  # type: ignore[union-attr]
+        assert failure
+        assert (failure.reaction, "CANARY" in failure.message) == ("defect", False)
+        await fleet.apply(config(breaks="/b", good="/g"))
+        await clock.advance(10)
+        assert not broken
+        assert store.delivered("breaks", clock.now())
+
+
+async def test_a_start_that_breaks_ends_when_the_identity_goes(cast: Cast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[str] = []
+
+    def break_always(settings: Any, identity: str, toolbox: Toolbox) -> FakeProvider:
+        tries.append(identity)
+        raise RecursionError("CANARY")
+
+    monkeypatch.setattr(module.providers, "build", break_always)
+    async with running(cast, config(breaks="/b")) as (fleet, store):
+        await clock.advance(10)
+        assert len(tries) > 2
+        await fleet.apply(config())
+        tries.clear()
+        await clock.advance(300)
+        assert tries == []
+        assert list(store.profiles()) == []
