@@ -21,11 +21,11 @@ from agent.config import Identity
 from agent.disk import manifest
 from agent.errors import AgentError, RefreshError
 from agent.issuer import index, keys
-from agent.kube import access
+from agent.kube import access, objects
 from agent.kube.clients import KubeClients
-from agent.kube.refusals import Asker, Question, refused, sort
+from agent.kube.refusals import Asker, Question, from_status, refused, sort
 from agent.model import IdentityToken, Secret
-from agent.principal import Sighting, effective
+from agent.principal import Sighting, effective, followed, sighted
 from agent.reading import load
 from agent.serving.control import ControlEndpoint
 from agent.serving.sessions import Sessions
@@ -183,6 +183,16 @@ TOKEN_REQUEST = b'{"status": {"token": "%s", "expirationTimestamp": "2026-01-01T
 STATUS = (
     b'{"kind": "Status", "code": 403, "reason": "Forbidden", "message": "User \\"a\\" cannot get", "details": {"kind": "serviceaccounts"}}'
 )
+OBJECT = (
+    b'{"metadata": {"namespace": "demo", "name": "a", "uid": "u", "resourceVersion": "1",'
+    b' "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::123456789012:role/x"}}}'
+)
+WATCHED = [
+    b'{"type": "ADDED", "object": ' + OBJECT + b"}",
+    b'{"type": "ERROR", "object": ' + STATUS + b"}",
+    b'{"type": "BOOKMARK", "object": {}}',
+]
+OBJECTS = [b'"annotations":', b'"deletionTimestamp":', b'"metadata":', b'"uid":', b'"ERROR"', b'"code":', b'"details":', *NUMBERS]
 KUBECONFIG = b"""apiVersion: v1
 current-context: a
 contexts: [{name: a, context: {cluster: a, user: a}}]
@@ -213,7 +223,6 @@ YAML = [
     b".inf",
 ]
 PEM = b"-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg\n-----END PRIVATE KEY-----\n"
-ENDLESS = b"9" * 400
 INDEX = (
     b'{"version": 1, "keys": [{"kid": "a", "publishedAt": "2026-01-01T00:00:00+00:00",'
     b' "signsFrom": "2026-01-01T00:00:00+00:00", "longestLifetime": 1}]}'
@@ -295,6 +304,8 @@ def parsers(folder: Path) -> Iterator[list[Parser]]:
             [b"\4\n" + STATUS, b"\5" + DATE + b"\n" + STATUS, b"\1\n" + STATUS],
             words=[b'"details":', *NUMBERS],
         ),
+        Parser("watch line", _watch, WATCHED, words=OBJECTS),
+        Parser("list", _list, [b'{"metadata": {"resourceVersion": "1"}, "items": [' + OBJECT + b"]}"], words=OBJECTS),
         Parser("kubeconfig", partial(from_file, lambda: access.from_kubeconfig(file)), [KUBECONFIG], words=YAML, cpu=OFF_LOOP_SECONDS),
         Parser("configuration", partial(from_file, lambda: load(file, {})), [CONFIGURATION], words=[*YAML, *NUMBERS], cpu=OFF_LOOP_SECONDS),
         Parser("annotations", _annotate, [b"eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/x"]),
@@ -302,7 +313,7 @@ def parsers(folder: Path) -> Iterator[list[Parser]]:
         Parser(
             "issuer index",
             index.decode,
-            [INDEX, INDEX.replace(b'Lifetime": 1', b'Lifetime": ' + ENDLESS)],
+            [INDEX],
             (ValueError,),
             words=[b"9999-12-31T23:59:59-23:59", b"0001-01-01T00:00:00+23:59", *NUMBERS],
         ),
@@ -361,10 +372,30 @@ def _source(toolbox: Toolbox) -> KubernetesSource:
 
 def _refuse(data: bytes) -> None:
     response = _Response(data)
-    question = Question(verb="get", resource="serviceaccounts", namespace="demo", name="a")
     raise_from = refused(response.status, response.headers, response._body)
-    found = sort(raise_from, question, Asker(server="api", token=TOKEN), whose="a", now=START)
+    found = sort(raise_from, _QUESTION, Asker(server="api", token=TOKEN), whose="a", now=START)
     assert isinstance(found, RefreshError)
+
+
+def _watch(data: bytes) -> None:
+    if found := objects.changed(data):
+        _follow(*found)
+
+
+def _list(data: bytes) -> None:
+    _, found = objects.listed(data) or ("", ())
+    for one in found:
+        _follow("listed", one)
+
+
+def _follow(kind: str, found: dict[str, Any]) -> None:
+    """As a follower reads an object."""
+    if kind == "error":
+        raise sort(from_status(found), _QUESTION, Asker(server="api", token=TOKEN), whose="a", now=START)
+    account = followed(_IDENTITY)
+    assert account
+    if sighting := sighted(found, account):
+        effective(_IDENTITY, sighting)
 
 
 def _annotate(data: bytes) -> None:
@@ -372,6 +403,7 @@ def _annotate(data: bytes) -> None:
     effective(_IDENTITY, Sighting("uid", pairs))
 
 
+_QUESTION = Question(verb="get", resource="serviceaccounts", namespace="demo", name="a")
 _IDENTITY: Identity = convert(
     {
         "name": "a",

@@ -17,8 +17,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Parser]
 
 
 NAMES = (
-    "token", "claims", "Retry-After", "foreign words", "aws", "azure", "gcp", "alibaba", "TokenRequest", "API server refusal", "kubeconfig",
-    "configuration", "annotations", "grant.json", "issuer index", "issuer key", "session token", "control request",
+    "token", "claims", "Retry-After", "foreign words", "aws", "azure", "gcp", "alibaba", "TokenRequest", "watch line", "list",
+    "API server refusal", "kubeconfig", "configuration", "annotations", "grant.json", "issuer index", "issuer key", "session token",
+    "control request",
 )  # fmt: skip
 
 
