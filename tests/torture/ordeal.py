@@ -59,7 +59,7 @@ def torture(directory: Path, generations: int, *, kill_every: int, seed: int) ->
                 outcome.readers.append(json.loads(answer))
             writer.communicate()
     live = os.readlink(directory / "..data")
-    names = {*os.listdir(directory)} - {"..data", live, "token", "credentialsFile", "config", "grant.json"}
+    names = {*os.listdir(directory)} - {"..data", "..lock", live, "token", "credentialsFile", "config", "grant.json"}
     outcome.left = sorted(names)
     return outcome
 
