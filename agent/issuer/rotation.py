@@ -13,6 +13,9 @@ from datetime import datetime, timedelta
 CACHE = 3600.0
 """Seconds for which a verifier may keep the key set; Gardener's discovery server allows one hour too."""
 
+MAX_LENGTH_SECONDS = 3650 * 86400.0
+"""Of a token's life, and between two keys. Longer ones lead beyond the calendar, and no key should serve so long."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:

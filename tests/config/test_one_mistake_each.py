@@ -132,6 +132,8 @@ RULES = [
     ("  listen: []", '  listen: ["127.0.0.1:9481"]', "", "nothing can be served while metadata.listen is empty"),
     ("  url: https://issuer.example/ # HERE", "  url: https://issuer.example", "issuer.url", "must not end with `/`"),
     ("  url: https://user:canary@issuer.example # HERE", "  url: https://issuer.example", "issuer.url", "must not hold a user"),
+    ("  lifetime: {max: 99999999d} # HERE\n  state: run/issuer", "  state: run/issuer", "issuer.lifetime.max", "must be at most 3650d"),
+    ("  rotation: {every: 99999999d} # HERE\n  state: run/issuer", "  state: run/issuer", "issuer.rotation.every", "at most 3650d"),
     ("  lifetime: {min: 2h, max: 1h} # HERE\n  state: run/issuer", "  state: run/issuer", "issuer.lifetime", "is longer than max"),
     ("  rotation: {every: 1d} # HERE\n  state: run/issuer", "  state: run/issuer", "issuer.rotation", "shorter than every"),
     ("      lifetime: 5s # HERE", "      lifetime: 1h", "identities[0].source.lifetime", "between 10s and 2d"),

@@ -27,6 +27,16 @@ HOUR, DAY = 3600.0, 86400.0
 LENGTHS = {"every": 30 * DAY, "publish_before": DAY, "longest_lifetime": 2 * DAY}
 
 
+ABSURD = {"longestLifetime": 10**400, "signsFrom": "9999-12-31T23:00:00+00:00"}
+
+
+def edit(volume: Path, key: str) -> None:
+    """Put a number that no agent wrote into the index."""
+    document = json.loads((volume / "index.json").read_text())
+    document["keys"][0][key] = ABSURD[key]
+    (volume / "index.json").write_text(json.dumps(document))
+
+
 class Secret:
     """A Secret, and the volumes that the kubelets make of it."""
 
@@ -179,7 +189,7 @@ async def test_a_changed_secret_is_taken_over_at_the_next_look(secret: Secret, c
         assert [entry["event"] for entry in logs] == ["key.taken_over", "key.signing"], "once each"
 
 
-@pytest.mark.parametrize("how", ["without a key", "without the index", "empty", "garbage", "planted"])
+@pytest.mark.parametrize("how", ["without a key", "without the index", "empty", "garbage", "planted", *ABSURD])
 async def test_what_cannot_be_used_is_said_once_and_the_keys_at_hand_sign_on(secret: Secret, clock: FakeClock, how: str) -> None:
     volume = secret.mount()
     ring = given(volume, clock)
@@ -190,6 +200,8 @@ async def test_what_cannot_be_used_is_said_once_and_the_keys_at_hand_sign_on(sec
             (volume / "index.json").write_text("{")
         if how == "planted":
             (volume / "index.json").resolve().chmod(0o666)
+        if how in ABSURD:
+            edit(volume, how)
         with capture_logs() as logs:
             for _ in range(3):
                 await look(clock)
@@ -258,6 +270,7 @@ async def test_a_secret_that_is_not_there_yet_is_waited_for(secret: Secret, cloc
         ("writable", "can be changed by others", "writable for nobody else"),
         ("writable key", "can be changed by others", "writable for nobody else"),
         ("group's key", "can be changed by others", "writable for nobody else"),
+        *((key, "index.json is not the index that the agent wrote", "fill it") for key in ABSURD),
         ("owner", "can be changed by others: it belongs to uid 4242", "writable for nobody else"),
     ],
 )
@@ -273,6 +286,8 @@ async def test_at_the_start_what_cannot_be_used_is_refused(secret: Secret, clock
             pem.chmod(0o646)
         case "group's key":
             pem.chmod(0o664)
+        case "longestLifetime" | "signsFrom":
+            edit(volume, how)
         case "owner":
             if os.geteuid() != 0:
                 pytest.skip("only root can give files away")

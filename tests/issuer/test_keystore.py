@@ -79,6 +79,9 @@ def test_what_belongs_to_somebody_else_is_refused(state: Path, what: str) -> Non
         load(state)
 
 
+LENGTHS = [10**400, 10**10, 0, -1, float("nan"), float("inf"), "9" * 400, "nan", None]
+
+
 def break_index(text: str) -> Any:
     return lambda state: (state / "index.json").write_text(text)
 
@@ -127,6 +130,11 @@ def weak(state: Path) -> None:
         (break_index("[" * 100_000), "index.json", "is not the index that the agent wrote"),
         (edit_index(signsFrom="2026-01-01T00:00:00"), "index.json", "is not the index that the agent wrote"),
         (edit_index(kid="../../elsewhere"), "index.json", "is not the index that the agent wrote"),
+        *((edit_index(longestLifetime=length), "index.json", "is not the index that the agent wrote") for length in LENGTHS),
+        (edit_index(signsFrom="9999-12-31T00:00:00+00:00"), "index.json", "is not the index that the agent wrote"),
+        (edit_index(publishedAt="0001-01-01T00:00:00+23:59"), "index.json", "is not the index that the agent wrote"),
+        (edit_index(kid="x" * 300), "index.json", "is not the index that the agent wrote"),
+        (break_index('{"version": ' + "9" * 5000 + ', "keys": []}'), "index.json", "is not the index that the agent wrote"),
         (lambda state: (state / "index.json").unlink(), "index.json", "is missing, and keys are there"),
         (lambda state: pem_of(state).unlink(), "key-", "cannot be read: No such file"),
         (lambda state: pem_of(state).write_bytes(b""), "key-", "not an unencrypted private key"),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from agent.config import Config
+from agent.issuer.rotation import MAX_LENGTH_SECONDS
 from agent.reading.fault import Finding
 from agent.sources.issuer import RESERVED_CLAIMS, IssuerSettings
 
@@ -51,6 +52,12 @@ def bounds(config: Config) -> Iterator[Finding]:
         yield Finding(place=(*place, "min"), message="must be at least 1s")
     if low.seconds > high.seconds:
         yield Finding(place=place, message=f"min ({low}) is longer than max ({high})")
+    for key, length in (("lifetime", high), ("rotation", issuer.rotation.every)):
+        if length.seconds > MAX_LENGTH_SECONDS:
+            name = "max" if key == "lifetime" else "every"
+            yield Finding(
+                place=("issuer", key, name), message=f"must be at most {int(MAX_LENGTH_SECONDS) // 86400}d: {length} is beyond use"
+            )
     every, before = issuer.rotation.every, issuer.rotation.publish_before
     if before.seconds < 1:
         yield Finding(place=("issuer", "rotation", "publishBefore"), message="must be at least 1s: nobody else could know the key")
