@@ -26,3 +26,18 @@ def test_nobody_may_read_its_memory_and_it_may_open_as_many_files_as_it_is_allow
 
 def test_where_it_is_allowed_no_more_it_makes_do() -> None:
     assert hardened(64) == [[64, 64], [0, 0], 0]
+
+
+def test_an_export_is_hardened_before_it_reads_a_key() -> None:
+    program = """
+import sys
+from agent import process
+def stop():
+    print("aiohttp" in sys.modules, "cryptography" in sys.modules)
+    raise SystemExit(7)
+process.harden = stop
+from agent.cli import main
+main(["-c", "/none", "issuer", "export", "site"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (7, "False False\n")

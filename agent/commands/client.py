@@ -7,11 +7,13 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from agent.commands import NO_AGENT, NOT_ALL, OK, UNUSABLE
-from agent.commands.calling import NobodyThere, ask
+from agent.commands.calling import NobodyThere, ask, stranger
 from agent.commands.table import reason, render, what_to_do
 from agent.plain import plain
 
@@ -24,6 +26,20 @@ PERIOD = 1.0
 """Seconds between pictures of `status --watch`."""
 
 
+def _of_an_agent(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """Exit 4 with a sentence, not with a traceback, where the answer has not the form of an agent's."""
+
+    @wraps(command)
+    def guarded(options: argparse.Namespace) -> int:
+        try:
+            return command(options)
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
+            return _nobody(stranger(socket_path(options)))
+
+    return guarded
+
+
+@_of_an_agent
 def status(options: argparse.Namespace) -> int:
     """All identities: 0 if all are fresh, 3 if any is not, 4 where no agent answers."""
     path = socket_path(options)
@@ -32,12 +48,13 @@ def status(options: argparse.Namespace) -> int:
             code, found = ask(path, "GET", "/status", patience=PATIENCE)
         except NobodyThere as nobody:
             return _nobody(nobody)
+        fresh = all(identity["state"] == "fresh" for identity in found["identities"]) and code == 200
         if options.json:
             print(json.dumps(found, indent=None if options.watch else 2), flush=True)  # noqa: T201
         else:
             print(_picture(found, clear=options.watch), flush=True)  # noqa: T201  # what was asked for
         if not options.watch:
-            return OK if all(identity["state"] == "fresh" for identity in found["identities"]) and code == 200 else NOT_ALL
+            return OK if fresh else NOT_ALL
         time.sleep(PERIOD)
 
 
@@ -49,6 +66,7 @@ def _picture(found: dict[str, Any], *, clear: bool) -> str:
     return start + render(found, colour="NO_COLOR" not in os.environ, columns=shutil.get_terminal_size().columns)
 
 
+@_of_an_agent
 def renew(options: argparse.Namespace) -> int:
     """Refreshes now: 0 if all were renewed, 3 if not, 4 where no agent answers."""
     if bool(options.names) == options.all:
@@ -77,6 +95,7 @@ def renew(options: argparse.Namespace) -> int:
     return OK if all(result == "renewed" for result in found["renewals"].values()) else NOT_ALL
 
 
+@_of_an_agent
 def wait(options: argparse.Namespace) -> int:
     """Until every required identity is delivered: 0, or 3 at the time limit, or 4 where no agent answers by then."""
     until = time.monotonic() + options.timeout

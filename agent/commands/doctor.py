@@ -7,7 +7,7 @@ import sys
 
 from agent.clock import WallClock
 from agent.commands import NOT_ALL, OK, UNUSABLE
-from agent.commands.calling import NobodyThere, ask
+from agent.commands.calling import NobodyThere, ask, stranger
 from agent.commands.environment import find
 from agent.config import Config
 from agent.doctor.case import View
@@ -45,10 +45,9 @@ def _view(path: str) -> View:
         code, status = ask(path, "GET", "/status", patience=PATIENCE)
     except NobodyThere as nobody:
         return View(socket=path, status=None, absence=nobody.message, remedy=nobody.remedy)
-    if code != 200 or "identities" not in status:
-        return View(
-            socket=path, status=None, absence=f"what answers on {path} is no agent", remedy="say where the agent listens: --socket PATH"
-        )
+    if code != 200 or not isinstance(status.get("identities"), list):
+        other = stranger(path)
+        return View(socket=path, status=None, absence=other.message, remedy=other.remedy)
     return View(socket=path, status=status)
 
 

@@ -9,12 +9,14 @@ from agent.clock import WallClock
 from agent.commands import OK, UNUSABLE
 from agent.errors import ConfigError, RefreshError
 from agent.plain import lines
+from agent.process import harden
 from agent.reading import load
 
 
 def export(options: argparse.Namespace) -> int:
     """Writes discovery document and keys below DIR: 0, or 2 where that cannot be done."""
-    from agent.serving.discovery import export as write  # noqa: PLC0415
+    harden()
+    from agent.serving.discovery import export as write  # noqa: PLC0415  # after `harden`, which has to come before any key is read
 
     try:
         config = load(options.config, os.environ)

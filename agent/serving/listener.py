@@ -143,8 +143,12 @@ def _bury(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
             return
-        except OSError as error:
+        except PermissionError:
             raise ConfigError(
-                f"cannot use the socket {path}: {error.strerror or error}", remedy="set a shorter path, or free this one"
+                f"cannot use the socket {path}: it belongs to uid {path.lstat().st_uid}, and this agent is uid {os.geteuid()}",
+                remedy="remove it if no agent of that user runs, or set another control.socket",
             ) from None
+        except OSError as error:
+            remedy = "stop the program that listens there, or set another path" if error.errno else "set a shorter path"
+            raise ConfigError(f"cannot use the socket {path}: {error.strerror or error}", remedy=remedy) from None
     raise ConfigError(f"another agent answers on {path}", remedy="stop it, or set another control.socket")

@@ -5,6 +5,8 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import UnixStreamServer
@@ -118,3 +120,90 @@ def test_an_agent_that_hangs_is_not_waited_for(tmp_path: Path, capsys: pytest.Ca
 def test_the_socket_is_found_in_a_file_that_somebody_has_just_broken(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.yaml").write_text(text)
     assert client._configured(tmp_path / "c.yaml") == "./a.sock"
+
+
+@contextmanager
+def answering(path: str, answer: Callable[[socket.socket], None]) -> Iterator[None]:
+    """A program on the socket that says whatever it likes to each client."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                with listener.accept()[0] as connection, suppress(OSError):
+                    request = connection.recv(65536)
+                    while request.startswith(b"POST") and not request.endswith(b"}"):
+                        request += connection.recv(65536)
+                    answer(connection)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+        listener.close()
+    assert not thread.is_alive()
+
+
+def told(body: bytes) -> Callable[[socket.socket], None]:
+    return lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+
+def endless(start: bytes, part: bytes) -> Callable[[socket.socket], None]:
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(start)
+        while True:
+            connection.sendall(part)
+
+    return answer
+
+
+STRANGE = {
+    "a list": told(b"[]"),
+    "depth": told(b"[" * 100_000),
+    "deep members": told(b'{"identities": ' + b"[" * 1000 + b"]" * 1000 + b"}"),
+    "digits": told(b'{"identities": [], "now": ' + b"9" * 5000 + b"}"),
+    "no text": told(b"\xff\xfe"),
+    "nothing": told(b"{}"),
+    "other members": told(b'{"identities": [{}], "ready": [], "renewals": 3}'),
+    "no mapping": told(b'{"identities": 7, "renewals": {"one": {}}}'),
+    "an infinite time": told(b'{"identities": [], "now": 1e999}'),
+    "without end": endless(b"HTTP/1.1 200 OK\r\n\r\n", b"[" * 1_000_000),
+}
+
+
+@pytest.mark.parametrize("command", [["status"], ["status", "--json"], ["renew", "one"], ["wait", "--timeout", "0.2"]])
+@pytest.mark.parametrize("what", STRANGE)
+def test_a_program_that_is_not_an_agent_is_said_to_be_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, command: list[str]
+) -> None:
+    if command == ["status", "--json"] and what in {"digits", "an infinite time"}:
+        pytest.skip("the command repeats what was answered")
+    path = str(tmp_path / "a.sock")
+    with answering(path, STRANGE[what]):
+        assert main([*command, "--socket", path]) == 4
+    said = capsys.readouterr()
+    assert f"wi-agent: the program that answers on {path} is not an agent: say where" in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        endless(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ],
+    ids=["chunks", "100 Continue"],
+)
+def test_an_answer_that_never_ends_is_not_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, answer: Callable[[socket.socket], None]
+) -> None:
+    monkeypatch.setattr(client, "PATIENCE", 0.3)
+    path = str(tmp_path / "a.sock")
+    with answering(path, answer):
+        assert main(["status", "--socket", path]) == 4
+    assert f"no agent answers on {path}: timed out" in capsys.readouterr().err

@@ -64,6 +64,31 @@ async def test_a_left_over_is_replaced_and_a_live_ones_socket_is_not():
         assert await get(bound[0]) == "hello", "the refused one took nothing away"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+async def test_a_left_over_of_another_user_is_named_with_its_uid(tmp_path):
+    tmp_path.chmod(0o777)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind("a.sock")
+    os.chmod("a.sock", 0o600)
+    os.seteuid(65533)
+    try:
+        with pytest.raises(ConfigError) as refused:
+            async with listening(hello, [Address("", 0, "a.sock")], "control"):
+                pytest.fail("it was replaced")
+    finally:
+        os.seteuid(0)
+    assert refused.value.message == "cannot use the socket a.sock: it belongs to uid 0, and this agent is uid 65533"
+    assert refused.value.remedy == "remove it if no agent of that user runs, or set another control.socket"
+    assert os.path.lexists("a.sock")
+
+
+async def test_a_path_that_is_too_long_for_a_socket_is_said_to_be():
+    with pytest.raises(ConfigError) as refused:
+        async with listening(hello, [Address("", 0, f"{'x' * 120}.sock")], "control"):
+            pytest.fail("it cannot be")
+    assert refused.value.remedy == "set a shorter path"
+
+
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
 async def test_what_is_no_socket_is_left_alone(kind):
     if kind == "folder":
