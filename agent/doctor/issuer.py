@@ -20,8 +20,18 @@ LINK = "issuer"
 DISCOVERY = "/.well-known/openid-configuration"
 LARGEST = 1 << 20
 """Bytes of a document."""
+SHOWN = 200
+"""Characters of an address that a stranger wrote."""
 PRIVATE = (".local", ".internal", ".localhost", ".svc")
 """Ends of names that only a cluster or a machine knows."""
+
+
+class _Elsewhere(Exception):  # noqa: N818  # a finding
+    """The document names keys that another host has; its address is a stranger's word, so it is not asked."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.url = url
 
 
 class _Unusable(Exception):  # noqa: N818  # a finding
@@ -40,6 +50,9 @@ async def look(case: Case) -> list[Finding]:
         keys_url, signer = await _verify(case, url)
     except _Unusable as why:
         return [broken(LINK, why.reason, why.remedy)]
+    except _Elsewhere as other:
+        text = f"{url} answers, and names keys on another host, which the doctor does not ask: {other.url[:SHOWN]!r}"
+        return [warning(LINK, text, f"see there whether {kid(case)} is among them, if that host is the issuer's")]
     found = doubts(url, keys_url) if case.clouded else []
     if found:
         remedy = "serve both documents over https from a public address, or host a copy: wi-agent issuer export DIR"
@@ -48,7 +61,7 @@ async def look(case: Case) -> list[Finding]:
 
 
 async def _verify(case: Case, url: str) -> tuple[str, str]:
-    """Where the keys are, and which one signed the token. Raises _Unusable."""
+    """Where the keys are, and which one signed the token. Raises _Unusable or _Elsewhere."""
     if not _is_url(url):
         raise _Unusable(f"the token's iss {url!r} is no URL that anybody could ask", "give the identity a source with an OIDC issuer")
     place = url.rstrip("/") + DISCOVERY
@@ -59,6 +72,8 @@ async def _verify(case: Case, url: str) -> tuple[str, str]:
     keys_url = document.get("jwks_uri")
     if not isinstance(keys_url, str) or not _is_url(keys_url):
         raise _Unusable(f"the document at {place} names no jwks_uri", "wi-agent issuer export DIR writes both documents")
+    if _origin(keys_url) != _origin(url):
+        raise _Elsewhere(keys_url)
     published, signer = kids(await _fetch(case, keys_url)), kid(case)
     if signer not in published:
         remedy = "the issuer has dropped that key, or not yet published it: renew the token"
@@ -152,6 +167,11 @@ def _is_url(text: str) -> bool:
         return parts.scheme in {"https", "http"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    parts = urlsplit(url)
+    return parts.scheme, (parts.hostname or "").rstrip("."), parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _is_private(host: str) -> bool:

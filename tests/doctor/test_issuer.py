@@ -47,6 +47,28 @@ async def test_a_document_that_is_none_is_told_apart(stage: Scene, body: bytes, 
     assert said in line
 
 
+@pytest.mark.parametrize("how", ["port", "scheme"])
+async def test_keys_on_another_host_are_not_asked_for(stage: Scene, how: str):
+    async with Site() as other:
+        other.answer = never
+        place = other.url if how == "port" else stage.cloud.issuer.url.replace("http://", "https://")
+        document = {"issuer": stage.cloud.issuer.url, "jwks_uri": f"{place}/internal/admin?delete=1"}
+
+        async def answer(request: web.BaseRequest) -> web.StreamResponse:
+            assert request.path == "/.well-known/openid-configuration"
+            return web.json_response(document)
+
+        stage.cloud.issuer.answer = answer
+        verdict, line = await look(stage)
+    assert verdict == "warning"
+    assert "names keys on another host, which the doctor does not ask: '" in line
+    assert "/internal/admin?delete=1'" in line
+
+
+async def never(request: web.BaseRequest) -> web.StreamResponse:
+    raise AssertionError(f"the doctor asked for {request.path}")
+
+
 @pytest.mark.parametrize("iss", ["kubernetes/serviceaccount", "https://", "ftp://issuer.example", "http://[::1"])
 async def test_an_issuer_that_is_no_url_is_told_apart(stage: Scene, iss: str):
     stage.present(iss=iss)
