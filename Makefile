@@ -11,8 +11,11 @@ WORKERS ?= $(shell echo $$((2 * $$(nproc))))
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --build-deps-for editable \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
+DOCKER := docker
+BASE := python:3.13-slim
+
 .DELETE_ON_ERROR:
-.PHONY: run demo test matrix check fmt docs bench fuzz torture lock image clean
+.PHONY: run demo test matrix check fmt docs bench fuzz torture lock base image clean
 
 run: .venv/run ## the agent with the example configuration, in the foreground
 	@printf '%s\n' \
@@ -62,8 +65,13 @@ lock: .venv/dev ## after a change of dependencies; ARGS=--upgrade for newer ones
 	@$(COMPILE) $(ARGS) --output-file requirements.lock pyproject.toml
 	@$(COMPILE) $(ARGS) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 
+base: ## needs docker: the newest digest of the image's base, for all platforms; read what changed, and commit it alone
+	@digest="$$($(DOCKER) buildx imagetools inspect --format '{{.Manifest.Digest}}' '$(BASE)')" && \
+	  printf '%s\n' "$$digest" | grep -qxE 'sha256:[0-9a-f]{64}' && \
+	  sed -i "s/^FROM $(BASE)@sha256:[0-9a-f]*/FROM $(BASE)@$$digest/" Dockerfile && grep "@$$digest" Dockerfile
+
 image: ## needs docker
-	docker build --pull -t workload-identity-agent:dev .
+	$(DOCKER) build -t workload-identity-agent:dev .
 
 clean: ## everything that is not in git but the agent's own files in run/
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

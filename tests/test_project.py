@@ -123,10 +123,34 @@ def test_the_image_runs_as_nobody_in_particular_and_is_made_of_what_is_pinned():
     assert ["USER", "65532:65532"] in instructions[last_stage:]
     assert ["ENTRYPOINT", '["wi-agent"]'] in instructions[last_stage:]
     assert not [instruction for instruction in instructions if instruction[0] == "ADD"]
-    images = [instruction[1].split()[0] for instruction in instructions if instruction[0] == "FROM"]
-    assert all(re.fullmatch(r"python:3\.\d+-slim", image) for image in images), images
+    stages = [instruction[1].split() for instruction in instructions if instruction[0] == "FROM"]
+    assert stages[0][1:] == ["AS", "base"]
+    assert re.fullmatch(r"python:3\.\d+-slim@sha256:[0-9a-f]{64}", stages[0][0])
+    assert {stage[0] for stage in stages[1:]} == {"base"}, "one digest for all stages"
+    last = [instruction[1] for instruction in instructions[last_stage:] if instruction[0] == "RUN"]
+    assert any("pip --no-cache-dir uninstall --quiet --yes pip" in run and "-perm /6000" in run for run in last)
+    python = stages[0][0].partition(":")[2].partition("-")[0]
+    assert set(re.findall(r"python(3\.\d+)/", "".join(lines))) == {python}
     installs = [line for line in lines if "pip install" in line]
     assert all("--require-hashes" in line or "--no-deps" in line for line in installs)
+
+
+@pytest.mark.parametrize(
+    ("answer", "renewed"), [("sha256:" + "a" * 64, True), ("sha256:a", False), ("", False), ("sha256:" + "a" * 64 + "/x", False)]
+)
+def test_the_bases_digest_is_renewed_in_one_place_and_by_nothing_else(tmp_path, answer, renewed):
+    for name in ("Makefile", "Dockerfile"):
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    docker = tmp_path / "docker"
+    docker.write_text(
+        f'#!/bin/sh\ntest "$*" = "buildx imagetools inspect --format {{{{.Manifest.Digest}}}} python:3.13-slim" && echo "{answer}"\n'
+    )
+    docker.chmod(0o755)
+    before = (tmp_path / "Dockerfile").read_text()
+    done = subprocess.run(["make", "base", f"DOCKER={docker}"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    after = (tmp_path / "Dockerfile").read_text()
+    assert (done.returncode == 0) is renewed, done.stderr
+    assert after == (re.sub(r"@sha256:[0-9a-f]{64}", f"@{answer}", before) if renewed else before)
 
 
 def test_the_image_takes_only_what_it_is_made_of():
