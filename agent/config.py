@@ -180,7 +180,8 @@ class Identity(Settings):
 class Config(Settings):
     """Everything."""
 
-    identities: tuple[Identity, ...] = ()
+    identities: tuple[Identity, ...]
+    """Required, so that a file cut short or empty is refused and does not withdraw what runs; `[]` does."""
     refresh: Refresh = Refresh()
     control: Control = Control()
     admin: Admin = Admin()

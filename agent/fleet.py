@@ -59,7 +59,7 @@ class Fleet:
         self._environ = environ
         self._authorizations = Authorizations()
         self._gate = Gate(16)
-        self._config = Config()
+        self._config = Config(identities=())
         self._members: dict[str, Member] = {}
         self._configured: dict[str, Identity] = {}
         """What the configuration says of each that runs or is followed."""

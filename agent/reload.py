@@ -4,6 +4,7 @@ A bad one is refused and the running one kept.
 """
 
 import asyncio
+import gc
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,11 +14,14 @@ from agent.clock import Clock
 from agent.config import Config, own_ports
 from agent.errors import ConfigError
 from agent.fleet import Fleet
+from agent.offload import in_thread
 from agent.reading import load
 from agent.tasks import REMEDY
 
 log = structlog.get_logger()
 
+READ_TIMEOUT_SECONDS = 10.0
+"""What the largest file takes on a slow machine is a fifth of it; a disk that hangs takes longer."""
 LOOK_EVERY = 5.0
 """Seconds between looks at the file."""
 SETTLED = 1.0
@@ -36,6 +40,8 @@ class Reloader:
         self._fleet = fleet
         self._clock = clock
         self._seen = _stamp(path)
+        self._reading = False
+        """A thread has not come back from the file."""
         self.asked = asyncio.Event()
         """Set by SIGHUP."""
         self.successful = True
@@ -66,7 +72,7 @@ class Reloader:
         Raises what is neither, a bug, after saying so in `refused`; the next `run` reads the file again.
         """
         try:
-            config = load(self._path, self._environ)
+            config = await self._read()
             refuse_restart(self._opened, config)
         except ConfigError as error:
             self.successful = False
@@ -85,6 +91,38 @@ class Reloader:
         self.successful, self.succeeded_at, self.refused = True, self._clock.now(), ()
         log.info("config.reloaded", file=str(self._path), identities=len(config.identities))
         return True
+
+    async def _read(self) -> Config:
+        """Return what the file holds, read in a thread: a large or bad one takes seconds. Raises ConfigError, also after the timeout."""
+        if self._reading:
+            self._seen = None
+            raise ConfigError(
+                f"{self._path}: the agent is still reading it", remedy="look at the disk it lies on, or make the file smaller"
+            )
+        self._reading = True
+
+        def work() -> Config:
+            collecting = gc.isenabled()
+            gc.disable()  # a collection stops every thread, for 0.3 s among the nodes of a large file, which reference counts free
+            try:
+                return load(self._path, self._environ)
+            finally:
+                self._reading = False
+                if collecting:
+                    gc.enable()
+
+        try:
+            async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+                return await in_thread("read configuration", work)
+        except TimeoutError:
+            self._seen = None  # so that it is read again
+            failure = ConfigError(
+                f"{self._path}: not read within {READ_TIMEOUT_SECONDS:g} s", remedy="look at the disk it lies on, or make the file smaller"
+            )
+        except RuntimeError:  # no thread could be started
+            self._reading = False
+            raise
+        raise failure
 
     def _unread(self, failed: str, error: Exception) -> None:
         """Name the kind only: the message may hold a secret."""

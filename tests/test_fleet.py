@@ -140,7 +140,7 @@ async def test_a_disk_that_hangs_before_there_is_anything_to_write_delays_no_oth
         {"identities": [{"name": name, "sinks": [{"type": "files", "directory": f"/{name}"}], **common} for name in names]}, Config
     )
     cast.stuck = {"/hangs"}
-    async with running(cast, Config()) as (fleet, store):
+    async with running(cast, Config(identities=())) as (fleet, store):
         applying = asyncio.ensure_future(fleet.apply(both))
         await settle()
         assert store.delivered("good", clock.now())

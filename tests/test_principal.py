@@ -110,7 +110,7 @@ def test_only_this_very_serviceaccount_is_seen():
 def test_uid_and_principal_are_in_the_digest():
     identity = an_identity(AWS)
     digests = {
-        identity_digest(effective(identity, Sighting(uid, {EKS: ROLE + role})), Config(), uid)
+        identity_digest(effective(identity, Sighting(uid, {EKS: ROLE + role})), Config(identities=()), uid)
         for uid in ("u1", "u2")
         for role in ("a", "b")
     }

@@ -1,7 +1,8 @@
 """When a changed configuration is read, and when not yet."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -39,6 +40,13 @@ def text(*names: str) -> str:
     return yaml.safe_dump(whole, sort_keys=False)
 
 
+async def until(done: Callable[[], bool]) -> None:
+    """The file is read in a thread."""
+    async with asyncio.timeout(5):
+        while not done():
+            await asyncio.sleep(0.001)
+
+
 @asynccontextmanager
 async def reloading(path: Path, clock: FakeClock) -> AsyncIterator[tuple[Reloader, Taken]]:
     """One that runs with what the file holds now."""
@@ -66,7 +74,7 @@ async def test_a_file_that_is_being_written_is_not_read_before_it_is_whole(tmp_p
         await clock.advance(SETTLED)
         assert taken.names == [], "it is another than it was"
         await clock.advance(LOOK_EVERY + SETTLED)
-        assert taken.names == [["one", "two", "three"]]
+        await until(lambda: taken.names == [["one", "two", "three"]])
         await clock.advance(10 * LOOK_EVERY)
         assert len(taken.names) == 1, "read once"
 
@@ -78,11 +86,11 @@ async def test_a_changed_file_is_read_six_seconds_later_at_most_and_at_once_when
         await clock.advance(LOOK_EVERY)
         path.write_text(text("one", "two"))
         await clock.advance(LOOK_EVERY + SETTLED)
-        assert taken.names == [["one", "two"]]
+        await until(lambda: taken.names == [["one", "two"]])
         path.write_text(text())
         reloader.asked.set()
         await clock.advance(0)
-        assert taken.names[1:] == [[]], "who says so has written it"
+        await until(lambda: taken.names[1:] == [[]])  # who says so has written it
 
 
 async def test_a_bug_in_reading_is_shown_and_the_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,11 +111,50 @@ async def test_a_bug_in_reading_is_shown_and_the_file_is_read_again(tmp_path: Pa
         running = tasks.start("reload", reloader.run)
         reloader.asked.set()
         await clock.advance(0)
-        assert not reloader.successful
+        await until(lambda: not reloader.successful)
         assert reloader.refused == (f"cannot read {path}: ValueError ({REMEDY})",)
         assert [failure.task for failure in tasks.failures()] == ["reload"]
         await clock.advance(3 * (LOOK_EVERY + SETTLED))
-        assert taken.names == [["one"]]
+        await until(lambda: taken.names == [["one"]])
         assert reloader.successful
         assert reloader.refused == ()
         running.cancel()
+
+
+async def test_an_empty_file_is_refused_and_an_empty_list_withdraws_all(tmp_path: Path) -> None:
+    path, clock = tmp_path / "config.yaml", FakeClock()
+    path.write_text(text("one"))
+    async with reloading(path, clock) as (reloader, taken):
+        for empty in ("", "# nothing\n", "{}\n", "refresh: {at: 0.5}\n"):
+            path.write_text(empty)
+            assert not await reloader.reload()
+            assert "identities: missing" in reloader.refused[0]
+        assert taken.names == []
+        path.write_text(text())
+        assert await reloader.reload()
+        assert taken.names == [[]]
+
+
+async def test_a_file_that_is_not_read_in_time_is_refused_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, clock = tmp_path / "config.yaml", FakeClock()
+    path.write_text(text("one"))
+    hung = threading.Event()
+
+    def read(*_: object) -> Config:
+        hung.wait(10)
+        return load(path, {})
+
+    async with reloading(path, clock) as (reloader, taken):
+        monkeypatch.setattr(reload, "load", read)
+        monkeypatch.setattr(reload, "READ_TIMEOUT_SECONDS", 0.02)
+        assert not await reloader.reload()
+        assert "not read within 0.02 s" in reloader.refused[0]
+        assert not await reloader.reload()
+        assert "still reading" in reloader.refused[0]
+        assert [thread.name for thread in threading.enumerate()].count("read configuration") == 1
+        monkeypatch.setattr(reload, "READ_TIMEOUT_SECONDS", 10.0)
+        hung.set()
+        await until(lambda: "read configuration" not in [thread.name for thread in threading.enumerate()])
+        await clock.advance(LOOK_EVERY + SETTLED)
+        await until(lambda: taken.names == [["one"]])
+        assert reloader.successful

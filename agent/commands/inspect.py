@@ -9,7 +9,8 @@ from agent.commands import OK, UNUSABLE
 from agent.errors import ConfigError
 from agent.plain import lines, plain
 from agent.reading import check as examine
-from agent.reading import render
+from agent.reading import told
+from agent.reading.fault import MOST_FAULTS
 
 
 def check(options: argparse.Namespace) -> int:
@@ -19,10 +20,11 @@ def check(options: argparse.Namespace) -> int:
     except ConfigError as error:
         print(lines(str(error)), file=sys.stderr)  # noqa: T201
         return UNUSABLE
-    for warning in verdict.warnings:
-        print(plain(f"warning: {render(options.config, warning)}"), file=sys.stderr)  # noqa: T201
-    for fault in verdict.faults:
-        print(plain(render(options.config, fault)), file=sys.stderr)  # noqa: T201
+    faults = told(options.config, verdict.faults)
+    for warning in told(options.config, verdict.warnings, MOST_FAULTS - len(faults)):
+        print(plain(f"warning: {warning}"), file=sys.stderr)  # noqa: T201
+    for fault in faults:
+        print(plain(fault), file=sys.stderr)  # noqa: T201
     if verdict.config is None:
         return UNUSABLE
     print(f"{options.config}: good, {_counted(len(verdict.config.identities))}")  # noqa: T201

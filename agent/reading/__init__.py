@@ -11,7 +11,7 @@ import msgspec
 from agent.config import Config
 from agent.errors import ConfigError
 from agent.reading.document import Broken, parse
-from agent.reading.fault import Fault
+from agent.reading.fault import LONGEST_LINE, MOST_FAULTS, Fault
 from agent.reading.rules import findings, placed
 from agent.settings import convert
 from agent.tenancy import resolved
@@ -38,14 +38,23 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
     """
     verdict = check(path, environ)
     if verdict.config is None:
-        raise ConfigError("\n".join(render(path, fault) for fault in verdict.faults))
+        raise ConfigError("\n".join(told(path, verdict.faults)))
     return verdict.config
 
 
 def render(path: Path, fault: Fault) -> str:
     """One line about one fault."""
     where = f"{path}:{fault.line}" if fault.line else str(path)
-    return f"{where}: {fault.path}: {fault.message}" if fault.path else f"{where}: {fault.message}"
+    line = f"{where}: {fault.path}: {fault.message}" if fault.path else f"{where}: {fault.message}"
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
+
+
+def told(path: Path, faults: list[Fault], most: int = MOST_FAULTS) -> list[str]:
+    """Return a line for each fault, so many lines at most: the last one says that there are more."""
+    lines = [render(path, fault) for fault in faults[:most]]
+    if lines and len(faults) > most:
+        lines[-1] = f"{path}: and more: correct these first"
+    return lines
 
 
 def check(path: Path, environ: Mapping[str, str]) -> Verdict:

@@ -11,15 +11,28 @@ from unicodedata import category
 
 import yaml
 
-from agent.reading.fault import Fault, Place
+from agent.reading.fault import MOST_FAULTS, Fault, Place
 
 DEEPEST = 64
 """Levels of nesting. libyaml's composer recurses in C and dies of the stack where nobody can catch it."""
-LARGEST = 100_000
+LARGEST = 50_000
 """Values, each alias counted as what it stands for: a few lines of nested aliases can mean billions."""
+LONGEST_TEXT = 4096
+"""Characters of a value: a path has no more (PATH_MAX), and a session policy 2,048."""
+LONGEST_SCALAR = 65536
+"""Characters of any text, keys included: YAML tries on each whether it is a number, a date or a truth value."""
+LONGEST_NUMBER = 40
+"""Characters of a number: Python takes time that grows with the square of them, and cannot write one of 4,301 digits."""
+TOO_LARGE = f"too large: at most {LARGEST} values in {DEEPEST} levels, each alias counted as what it stands for"
 FREE_TEXT = {"claims", "policy"}
 """Blocks whose text may hold more than one line."""
+TEXT = "tag:yaml.org,2002:str"
 PLAIN = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map")}
+KINDS: dict[type[yaml.Node], str] = {
+    yaml.ScalarNode: TEXT,
+    yaml.SequenceNode: "tag:yaml.org,2002:seq",
+    yaml.MappingNode: "tag:yaml.org,2002:map",
+}
 NUMBERS = {f"tag:yaml.org,2002:{name}" for name in ("bool", "int", "float")}
 MERGE = "tag:yaml.org,2002:merge"
 LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -50,6 +63,8 @@ class Document:
         self.faults = faults
         """What YAML allows and a configuration does not, though the data could be made."""
         self._root = root
+        self._pairs: dict[int, dict[str, tuple[yaml.Node, yaml.Node]]] = {}
+        """Of each mapping that was searched, by key: a search through all keys for each fault takes minutes."""
 
     def line(self, place: Place) -> int:
         """The line of a key or list item, or of the nearest thing around it."""
@@ -68,10 +83,10 @@ class Document:
         node, line = self._root, 1
         for step in place:
             if isinstance(node, yaml.MappingNode):
-                pairs = [pair for pair in node.value if pair[0].value == step]
-                if not pairs:
+                pair = self._keys(node).get(str(step))
+                if not pair:
                     return line, None
-                key, node = pairs[-1]
+                key, node = pair
                 line = key.start_mark.line + 1
             elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
                 node = node.value[step]
@@ -79,6 +94,12 @@ class Document:
             else:
                 return line, None
         return line, node
+
+    def _keys(self, node: yaml.MappingNode) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+        """Of a key given twice, the last."""
+        if id(node) not in self._pairs:
+            self._pairs[id(node)] = {key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+        return self._pairs[id(node)]
 
 
 def parse(text: str) -> Document:
@@ -102,12 +123,23 @@ def parse(text: str) -> Document:
 
 
 def _measure(text: str) -> None:
-    depth = 0
+    """Raise Broken for what takes long to make into data: before a number is looked for in a text of a megabyte."""
+    depth = count = 0
     for event in yaml.parse(text, _Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+            continue
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        count += isinstance(event, yaml.NodeEvent)
         if depth > DEEPEST:
-            line = event.start_mark.line + 1 if event.start_mark else 0
-            raise Broken([Fault(line, (), f"nested too deeply: at most {DEEPEST} levels are allowed")])
+            message = f"nested too deeply: at most {DEEPEST} levels are allowed"
+        elif count > 2 * LARGEST:  # keys are counted here, and are no values
+            message = TOO_LARGE
+        elif isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_SCALAR:
+            message = f"text that is too long: at most {LONGEST_TEXT} characters are allowed"
+        else:
+            continue
+        raise Broken([Fault(event.start_mark.line + 1 if event.start_mark else 0, (), message)])
 
 
 def _syntax(error: Exception, text: str) -> Fault:
@@ -149,7 +181,8 @@ class _Inspection:
         if id(node) in around:
             raise Broken([Fault(line, place, "an alias that contains itself")])
         if node.tag not in PLAIN:
-            self._faults.append(Fault(line, place, f"the YAML tag {node.tag[:60]!r} means nothing here: write plain values"))
+            self._say(Fault(line, place, f"the YAML tag {node.tag[:60]!r} means nothing here: write plain values"))
+            node.tag = KINDS[type(node)]  # what would be constructed for it is any Python code's to decide
         if isinstance(node, yaml.ScalarNode):
             self._scalar(node, place)
         size, levels = 1, 1
@@ -157,8 +190,7 @@ class _Inspection:
             more, deeper = self._extent(child, below, (*around, id(node)))
             size, levels = size + more, max(levels, deeper + 1)
         if size > LARGEST or levels + len(around) > DEEPEST:
-            allowed = f"at most {LARGEST} values in {DEEPEST} levels, each alias counted as what it stands for"
-            raise Broken([Fault(line, place, f"too large: {allowed}")])
+            raise Broken([Fault(line, place, TOO_LARGE)])
         self._extents[id(node)] = size, levels
         return size, levels
 
@@ -173,30 +205,44 @@ class _Inspection:
                     yield place, value
                     continue
                 if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-                    self._faults.append(Fault(line, place, "a key must be text: put it in quotes"))
+                    self._say(Fault(line, place, "a key must be text: put it in quotes"))
+                    if isinstance(key, yaml.ScalarNode) and len(key.value) > LONGEST_NUMBER:
+                        key.tag = TEXT
                     continue
                 below = (*place, key.value)
                 if key.value in lines:
-                    self._faults.append(Fault(line, below, f"given twice, first in line {lines[key.value]}: keep one"))
+                    self._say(Fault(line, below, f"given twice, first in line {lines[key.value]}: keep one"))
                 lines.setdefault(key.value, line)
                 self._text(key, place)
                 yield below, value
 
+    def _say(self, fault: Fault) -> None:
+        """Raises Broken when enough has been found."""
+        self._faults.append(fault)
+        if len(self._faults) > MOST_FAULTS:
+            raise Broken(self._faults)
+
     def _scalar(self, node: yaml.ScalarNode, place: Place) -> None:
-        if node.tag in NUMBERS:
+        if node.tag in NUMBERS and len(node.value) > LONGEST_NUMBER:
+            self._say(Fault(node.start_mark.line + 1, place, "the number is too long; quote it if it is text"))
+            node.tag = TEXT
+        elif node.tag in NUMBERS:
             try:
                 value = self._loader.construct_object(node)
             except (ValueError, KeyError, ArithmeticError):
                 value = math.nan
             if isinstance(value, float) and not math.isfinite(value):
-                self._faults.append(Fault(node.start_mark.line + 1, place, "not a number that can be used"))
+                self._say(Fault(node.start_mark.line + 1, place, "not a number that can be used"))
             elif isinstance(value, int) and abs(value) >= 1 << 63:
-                self._faults.append(Fault(node.start_mark.line + 1, place, "the number is too large; quote it if it is text"))
+                self._say(Fault(node.start_mark.line + 1, place, "the number is too large; quote it if it is text"))
         self._text(node, place)
 
     def _text(self, node: yaml.ScalarNode, place: Place) -> None:
+        if len(node.value) > LONGEST_TEXT:
+            self._say(Fault(node.start_mark.line + 1, place, f"too long: at most {LONGEST_TEXT} characters"))
+            return
+        if node.value.isprintable():
+            return
         allowed = "\n\t\r" if FREE_TEXT & set(place) else ""
         if any(character not in allowed and category(character) in {"Cc", "Cs"} for character in node.value):
-            self._faults.append(
-                Fault(node.start_mark.line + 1, place, "a line break or control character in the text: write it in one line")
-            )
+            self._say(Fault(node.start_mark.line + 1, place, "a line break or control character in the text: write it in one line"))

@@ -5,18 +5,21 @@ that is taken out, and the rules run over what is left, except where they would 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import msgspec
 
 from agent.azure.authority import Authority
 from agent.config import Config, Identity
 from agent.reading import wording
 from agent.reading.document import Document
-from agent.reading.fault import Fault, Finding, Place, by_line
+from agent.reading.fault import MOST_FAULTS, Fault, Finding, Place, by_line
 from agent.reading.remainder import Remainder
 from agent.reading.rules import findings, placed
 from agent.reading.schema import schema
 from agent.reading.wording import nearest
-from agent.settings import Address, Duration, FileMode, Scalar, Url
+from agent.settings import Address, Duration, FileMode, Scalar, Url, convert
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -43,7 +46,10 @@ def explain(document: Document, environ: Mapping[str, str]) -> tuple[list[Fault]
         message = f"{wording.reading(document.data, '')}: write {wording.NOUNS['object']}, such as `identities:`"
         return [*document.faults, document.fault((), message)], []
     told = {fault.place for fault in document.faults}
-    complaints = [complaint for complaint in _structural(document) if complaint.place not in told]
+    complaints = list(islice((complaint for complaint in _structural(document) if complaint.place not in told), MOST_FAULTS + 1))
+    if len(document.faults) + len(complaints) > MOST_FAULTS:  # what is told beyond them takes time, and rests on what is left
+        wrong = document.faults + [document.fault(complaint.place, complaint.message) for complaint in complaints]
+        return sorted(wrong, key=by_line), []
     bad = {place for place in told if not isinstance(_at(document.data, place), dict | list)}
     unwanted = {complaint.place for complaint in complaints if complaint.unknown}
     remainder = Remainder(document, unwanted, bad | {complaint.place for complaint in complaints if not complaint.unknown})
@@ -76,13 +82,30 @@ def _structural(document: Document) -> Iterator[Complaint]:
     import jsonschema  # noqa: PLC0415  # 6 MB and 0.1 s, which only those pay who err
     from jsonschema.validators import extend  # noqa: PLC0415
 
-    keywords = {"scalar": _scalar, "oneOf": _branch, "anyOf": _any, "type": _type}
+    keywords = {"items": _items, "scalar": _scalar, "oneOf": _branch, "anyOf": _any, "type": _type}
     make = cast("Callable[..., Callable[[Any], Any]]", extend)  # untyped
     validator = make(jsonschema.Draft202012Validator, keywords)(
         schema(lambda kind: {"scalar": kind.__name__, "description": SCALARS[kind.__name__].allowed})
     )
     for error in validator.iter_errors(document.data):
         yield from _worded(error, document)
+
+
+def _items(validator: Any, items: Any, value: object, schema: Any) -> Iterator["ValidationError"]:
+    """As JSON Schema's, but of the identities only those that msgspec refuses: it reads a thousand while jsonschema reads one."""
+    del schema
+    identities = items.get("$ref") == "#/$defs/Identity"
+    for index, item in enumerate(value if isinstance(value, list) else ()):
+        if not (identities and _is_identity(item)):
+            yield from validator.descend(item, items, path=index)
+
+
+def _is_identity(item: object) -> bool:
+    try:
+        convert(item, Identity)
+    except msgspec.ValidationError:
+        return False
+    return isinstance(item, dict) and all("type" in sink for sink in item.get("sinks", ()))
 
 
 def _scalar(validator: Any, name: str, value: object, schema: Any) -> Iterator["ValidationError"]:

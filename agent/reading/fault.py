@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+MOST_FAULTS = 100
+"""Of one file that are told: a person corrects the first ones and reads it again."""
+LONGEST_LINE = 1000
+"""Characters of what is told of one fault."""
 Place = tuple[str | int, ...]
 """Where in the configuration: keys and indices from the top."""
 

@@ -21,6 +21,7 @@ TRIES = 64
 """Conversions, for msgspec stops at the first thing wrong, and what only it finds is little."""
 STAND_INS: Mapping[str, Any] = MappingProxyType(
     {
+        "identities": [],
         "name": "x",
         "source": {"type": "file", "path": "x"},
         "provider": {"type": "generic", "audiences": ["x"]},
@@ -54,6 +55,8 @@ class Remainder:
         """Everything taken out, in the end also what cannot be without it."""
         self.complaints: list[tuple[Place, str]] = []
         """What only msgspec found."""
+        self._indices: dict[Place, list[int]] = {}
+        """What is kept of each list that was looked at, since something was last dropped."""
         self._stand_ins: dict[Place, dict[str, Any]] = {}
         """By the block they stand in."""
         for place in broken:
@@ -75,6 +78,7 @@ class Remainder:
                 if not missing or (*place, missing[1]) not in self.dropped:
                     self.complaints.append((place, f"cannot be used: {message[:1].lower()}{message[1:]}"))
                 self.dropped.add(place)
+                self._indices.clear()
             else:
                 return config
         return None
@@ -105,7 +109,9 @@ class Remainder:
         return data
 
     def _kept(self, items: list[Any], place: Place) -> list[int]:
-        return [index for index in range(len(items)) if (*place, index) not in self.dropped]
+        if place not in self._indices:
+            self._indices[place] = [index for index in range(len(items)) if (*place, index) not in self.dropped]
+        return self._indices[place]
 
     def _place(self, where: str) -> Place:
         steps = STEP.findall(where.partition("[...]")[0])

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
     from jsonschema import ValidationError
 
-CONFIDENTIAL = {"authorization", "proxy", "endpoint", "url", "tokenUrl", "claims", "policy"}
+CONFIDENTIAL = {"authorization", "proxy", "endpoint", "url", "tokenUrl", "claims", "policy", "externalId"}
 """Keys whose values are never repeated."""
 ALLOWED = {
+    "identities": "a list of them, or `identities: []` to withdraw all there were",
     "name": "lower-case letters, digits, `-` and `.`, beginning and ending with a letter or digit",
     "subject": "printable ASCII without spaces, such as system:serviceaccount:demo:web",
     "roleArn": "an IAM role such as arn:aws:iam::123456789012:role/web",
@@ -22,6 +23,7 @@ ALLOWED = {
     "sessionName": "2 to 64 letters, digits or any of _+=,.@-",
 }
 """By key, for those whose text has to be of a certain form."""
+LONGEST_WORD = 40
 NO_BREAK = r"(?!\n)"
 """How patterns end, which says nothing to a person."""
 NOUNS = {
@@ -35,7 +37,9 @@ NOUNS = {
 
 
 def nearest(word: str, known: "Iterable[str]") -> str | None:
-    """The known word that was probably meant."""
+    """Return the known word that was probably meant; None for a word longer than any could be, which takes long to compare."""
+    if len(word) > LONGEST_WORD:
+        return None
     by_lower = {each.lower(): each for each in known}
     found = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
     return by_lower[found[0]] if found else None

@@ -20,7 +20,7 @@ NOT_YAML = [
     ("control: socket: a\n", 1, "a colon where no key can be"),
     ("a: 1\n---\nb: 1\n", 2, "more than one document"),
     ("control: *nothing\n", 1, "an alias (*name) without its anchor"),
-    ("refresh: {}\nrefresh: {}\n", 2, "refresh: given twice, first in line 1: keep one"),
+    ("refresh: {}\nrefresh: {}\nidentities: []\n", 2, "refresh: given twice, first in line 1: keep one"),
     ("a: &a [*a]\n", 1, "an alias that contains itself"),
     ("[" * 100_000, 1, "nested too deeply"),
     ("a: " + "[" * 70 + "]" * 70, 1, "nested too deeply"),
@@ -46,7 +46,7 @@ def test_a_few_lines_of_aliases_that_mean_billions_are_refused_at_once(tmp_path)
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     began = time.monotonic()
     found = verdict(tmp_path, "\n".join(lines))
-    assert "too large: at most 100000 values" in told(found.faults)
+    assert "too large: at most 50000 values" in told(found.faults)
     assert time.monotonic() - began < 2
 
 
@@ -75,11 +75,24 @@ identities:
     assert found.config.identities[1].source.path == "x"
 
 
-def test_an_empty_file_is_allowed_and_doubtful(tmp_path):
-    for text in ("", "# nothing yet\n", "identities: []\n"):
+def test_only_an_empty_list_says_that_there_are_no_identities(tmp_path):
+    for text in ("identities: []\n", "refresh: {at: 0.5}\nidentities: []\n"):
         found = verdict(tmp_path, text)
         assert found.config is not None
         assert [warning.message for warning in found.warnings] == ["there are none, so the agent has nothing to do"]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}\n", "refresh: {at: 0.5}\n"])
+def test_a_file_without_identities_is_refused_with_what_to_write(tmp_path, text):
+    found = verdict(tmp_path, text)
+    assert found.config is None
+    assert told(found.faults) == "F:1: identities: missing: write a list of them, or `identities: []` to withdraw all there were"
+    assert not found.warnings
+
+
+def test_misspelt_identities_are_told_once(tmp_path):
+    found = verdict(tmp_path, GOOD.replace("identities:", "identites:"))
+    assert told(found.faults) == "F:13: identites: unknown key, did you mean `identities`?"
 
 
 def test_a_file_with_a_byte_order_mark_is_read(tmp_path):

@@ -28,6 +28,7 @@ def whole(found) -> dict:
         found = {"identities": found}
     elif "name" in found:
         found = {"identities": [found]}
+    found = {"identities": []} | found
     types = [identity.get("source", {}).get("type") for identity in found.get("identities", ())]
     return found | ({"issuer": ISSUER} if "issuer" in types and "issuer" not in found else {})
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from agent.config import Config
 from agent.reading.document import Document
-from agent.reading.fault import Fault, Finding, by_line, show
+from agent.reading.fault import MOST_FAULTS, Fault, Finding, by_line, show
 from agent.reading.rules import clouds, identities, issuing, kubernetes, listening, serving, sinks, tenants, timing
 
 
@@ -21,6 +21,10 @@ def placed(document: Document, found: Iterable[Finding]) -> tuple[list[Fault], l
     refused: list[Fault] = []
     doubtful: list[Fault] = []
     for finding in found:
+        if len(doubtful if finding.warning else refused) > MOST_FAULTS:
+            if not finding.warning:
+                break
+            continue
         other = f" ({show(finding.other)} in line {document.line(finding.other)})" if finding.other else ""
         (doubtful if finding.warning else refused).append(document.fault(finding.place, finding.message + other))
     return sorted(refused, key=by_line), sorted(doubtful, key=by_line)

@@ -39,13 +39,15 @@ def listeners(config: Config) -> Iterator[tuple[Place, Address]]:
 
 def once(config: Config) -> Iterator[Finding]:
     """No two listeners take the same place."""
-    seen: list[tuple[Place, Address]] = []
-    for place, address in listeners(config):
-        other = next((earlier for earlier, taken in seen if _clash(address, taken)), None)
+    seen: dict[object, tuple[int, Place]] = {}
+    for number, (place, address) in enumerate(listeners(config)):
+        asked, own = _places(address)
+        _, other = min((seen[key] for key in asked if key in seen), default=(0, None))
         if other:
             message = f"{address} is already listened on: take another port or path"
             yield Finding(place=place, message=message, other=other, rests_on=(other,))
-        seen.append((place, address))
+        for key in own:
+            seen.setdefault(key, (number, place))
 
 
 def private(config: Config) -> Iterator[Finding]:
@@ -71,11 +73,15 @@ def sockets(config: Config) -> Iterator[Finding]:
             yield Finding(place=place, message=f"a socket's path has at most {LONGEST_SOCKET} bytes: write a shorter or relative one")
 
 
-def _clash(one: Address, two: Address) -> bool:
-    if one.path or two.path:
-        return bool(one.path and two.path) and os.path.realpath(one.path) == os.path.realpath(two.path)
-    same = _host(one) == _host(two) or "" in (_host(one), _host(two))
-    return one.port == two.port != 0 and same
+def _places(address: Address) -> tuple[list[object], list[object]]:
+    """Return the keys of the listeners that an address clashes with, and those under which others clash with it."""
+    if address.path:
+        path = os.path.realpath(address.path) if len(address.path) <= LONGEST_SOCKET else address.path  # which `sockets` refuses
+        return [path], [path]
+    if not address.port:
+        return [], []
+    host, port = _host(address), address.port
+    return [(port, host), (port, "")] if host else [(port, None)], [(port, host), (port, None)]
 
 
 def _host(address: Address) -> str:

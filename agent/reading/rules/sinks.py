@@ -21,22 +21,34 @@ LONGEST_NAME = 255
 """Bytes of a file name (NAME_MAX)."""
 
 
+DEEPEST_PATH = 64
+"""Directories above a file: each costs a system call, and what resolves a path copies it for each."""
+
+
 def sinks(config: Config) -> Iterator[tuple[Place, SinkSettings]]:
     """Every sink, and where it stands."""
     for index, identity in enumerate(config.identities):
         yield from ((("identities", index, "sinks", position), sink) for position, sink in enumerate(identity.sinks))
 
 
+def located(config: Config) -> Iterator[tuple[Place, SinkSettings, PurePath]]:
+    """Every sink's directory as it is without symbolic links, where it is one that `written` does not refuse."""
+    for place, sink in sinks(config):
+        if sink.directory and not _deep(sink.directory):
+            yield place, sink, PurePath(os.path.realpath(sink.directory))
+
+
+def _deep(path: str) -> bool:
+    return path.count("/") > DEEPEST_PATH
+
+
 def apart(config: Config) -> Iterator[Finding]:
     """One writer for a directory, and nobody writes inside another's; the issuer's keys lie by themselves."""
     taken: dict[PurePath, Place] = {}
     inside: dict[PurePath, Place] = {}
-    if config.issuer and config.issuer.state:
+    if config.issuer and config.issuer.state and not _deep(config.issuer.state):
         _take(PurePath(os.path.realpath(config.issuer.state)), ("issuer", "state"), taken, inside)
-    for place, sink in sinks(config):
-        if not sink.directory:
-            continue
-        mine = PurePath(os.path.realpath(sink.directory))
+    for place, _, mine in located(config):
         around = next((taken[path] for path in mine.parents if path in taken), None)
         how, other = "the same directory as", taken.get(mine)
         if not other:
@@ -55,15 +67,12 @@ def _take(path: PurePath, place: Place, taken: dict[PurePath, Place], inside: di
 
 def directories(config: Config) -> Iterator[Finding]:
     """A directory can be one, and is not part of what an atomic writer swaps."""
-    for place, sink in sinks(config):
-        if not sink.directory:
-            continue
-        within = {part for path in (os.path.abspath(sink.directory), os.path.realpath(sink.directory)) for part in PurePath(path).parts}  # noqa: PTH100  # Path.absolute keeps `..`
+    for place, sink, around in located(config):
+        within = {*PurePath(os.path.abspath(sink.directory)).parts, *around.parts}  # noqa: PTH100  # Path.absolute keeps `..`
         hidden = next((part for part in sorted(within) if part.startswith("..")), None)
         if hidden:
             message = f"below `{hidden}`, which an atomic writer replaces: choose a directory outside"
             yield Finding(place=(*place, "directory"), message=message)
-        around = PurePath(os.path.realpath(sink.directory))
         obstacle = next((path for path in (around, *around.parents) if os.path.lexists(path)), None)
         if obstacle and not os.path.isdir(obstacle):  # noqa: PTH112  # no error where it may not be looked at
             message = f"{obstacle} exists and is not a directory: choose another, or move it away"
@@ -80,6 +89,8 @@ def written(config: Config) -> Iterator[Finding]:
             paths.append((("identities", index, "source", "path"), identity.source.path))
     paths += [((*place, "directory"), sink.directory) for place, sink in sinks(config)]
     yield from (Finding(place=place, message="empty: write a path") for place, path in paths if not path)
+    deep = f"too deep: at most {DEEPEST_PATH} directories one in another"
+    yield from (Finding(place=place, message=deep) for place, path in paths if _deep(path))
     for place, sink in sinks(config):
         if sink.mount_path is not None and not sink.mount_path.startswith("/"):
             message = "has to be absolute, as the consumer mounts it, such as /var/run/identity"
@@ -89,7 +100,7 @@ def written(config: Config) -> Iterator[Finding]:
 def circular(config: Config) -> Iterator[Finding]:
     """Nobody reads its token from where it writes it."""
     for index, identity in enumerate(config.identities):
-        if not isinstance(identity.source, FileSettings) or not identity.source.path:
+        if not isinstance(identity.source, FileSettings) or not identity.source.path or _deep(identity.source.path):
             continue
         path = PurePath(os.path.abspath(identity.source.path))  # noqa: PTH100  # as above
         for position, sink in enumerate(identity.sinks):
