@@ -15,7 +15,7 @@ from typing import Any
 
 from yarl import URL
 
-from agent import answers, claims, providers
+from agent import answers, claims, metrics, providers
 from agent.aws.clients import AwsClients
 from agent.config import Identity
 from agent.disk import manifest
@@ -247,7 +247,7 @@ def parsers(folder: Path) -> Iterator[list[Parser]]:
     toolbox = Toolbox(clock=clock, random=Random(0), tally=Tally(), http=http, aws=aws, kube=kube)
     token = IdentityToken(value=TOKEN, issuer="https://i", subject="s", audiences=("a",), issued_at=START, expires_at=START, id="j")
     file, store = folder / "foreign", Store()
-    sessions = Sessions()
+    sessions, collector = Sessions(), metrics.Collector(store, toolbox.tally, clock, _Reloads())
     control = ControlEndpoint(store, clock)
     source = _source(toolbox)
 
@@ -325,12 +325,22 @@ def parsers(folder: Path) -> Iterator[list[Parser]]:
             [b'POST /renew\n{"names": ["a"]}', b"GET /wait?timeout=0\n", b"GET /status\n"],
             words=[b'"all":', *NUMBERS],
         ),
+        Parser(
+            "Accept of a scrape",
+            lambda data: metrics.expose(collector, data.decode("latin-1")),
+            [b"application/openmetrics-text; version=1.0.0", b"text/plain;version=0.0.4"],
+        ),
     ]
     try:
         yield made
     finally:
         loop.run_until_complete(aws.close())
         loop.close()
+
+
+class _Reloads:
+    successful = True
+    succeeded_at = START
 
 
 class _Request:

@@ -19,7 +19,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Parser]
 NAMES = (
     "token", "claims", "Retry-After", "foreign words", "aws", "azure", "gcp", "alibaba", "TokenRequest", "watch line", "list",
     "API server refusal", "kubeconfig", "configuration", "annotations", "grant.json", "issuer index", "issuer key", "session token",
-    "control request",
+    "control request", "Accept of a scrape",
 )  # fmt: skip
 
 
