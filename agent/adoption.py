@@ -11,7 +11,7 @@ from agent.claims import read_token
 from agent.clock import Clock
 from agent.errors import RefreshError, Rejected, frames
 from agent.max_use import used_up
-from agent.model import Grant, Key, Legacy, Provider, Signs, Sink, Source
+from agent.model import Grant, IdentityToken, Key, Legacy, Provider, Signs, Sink, Source
 from agent.record import Profile
 from agent.store import Store
 
@@ -35,6 +35,10 @@ async def adopt(sinks: Sequence[Sink], profile: Profile, source: Source, provide
         except Exception as error:  # noqa: BLE001  # a bug in a sink is kept to this identity; its message may hold a secret
             said.error("generation.not_adopted", sink=sink.name, reason=type(error).__name__, frames=frames(error))
             continue
+        if grant and grant.token and _anothers(grant.token, profile):
+            store.end(grant.key)
+            said.info("generation.not_adopted", sink=sink.name, reason="its ServiceAccount is another one of the same name now")
+            return
         if grant and used_up(grant, profile.credential_policy.max_use, clock.now()):
             store.end(grant.key)
             said.info("generation.not_adopted", sink=sink.name, reason="it is older than refresh.maxUse")
@@ -55,6 +59,11 @@ def _confirmed(grant: Grant, source: Source, said: Any) -> bool:
             said.warning("generation.not_adopted", reason=error.message, remedy=error.remedy)
             return False
     return True
+
+
+def _anothers(token: IdentityToken, profile: Profile) -> bool:
+    """Return whether the token is of another ServiceAccount than the one that was seen."""
+    return bool(profile.account_uid and token.account_uid and token.account_uid != profile.account_uid)
 
 
 def _revive(legacy: Legacy, profile: Profile, provider: Provider, now: datetime) -> Grant | None:

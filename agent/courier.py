@@ -38,6 +38,9 @@ class Courier:
         self._random = random
         self._tally = tally
         self._log = log.bind(identity=identity, sink=sink.name)
+        record = store.record(self._key)
+        self._endings = record.endings if record else 0
+        """Those for which the sink has been emptied."""
 
     async def carry(self) -> None:
         """For ever."""
@@ -46,8 +49,8 @@ class Courier:
             landing = record.landings.get(self._sink.name)
             news = record.news
             now = self._clock.now()
-            if record.ended and (landing is None or landing.delivery or landing.failure):
-                await self._withdraw(landing)
+            if record.endings != self._endings or (record.ended and (landing is None or landing.delivery or landing.failure)):
+                await self._withdraw(landing, record.endings)
                 continue
             if record.grant is None or not self._current(record.grant):
                 await wait_until(self._clock, now + timedelta(hours=1), news)
@@ -61,7 +64,7 @@ class Courier:
             if error:
                 await self._rest(looked_at, look_at, record.grant.generation)
 
-    async def _withdraw(self, landing: Landing | None) -> None:
+    async def _withdraw(self, landing: Landing | None, endings: int) -> None:
         """Takes away what was delivered, or what an earlier process left; retries until nothing is left there."""
         error: RefreshError | None = None
         began = self._clock.now()
@@ -82,11 +85,14 @@ class Courier:
         found = landing.delivery if landing and error else None
         self._store.landed(self._key, self._sink.name, now, generation=0, delivery=found, error=error)
         if error is None:
+            self._endings = endings
             self._log.info("delivery.withdrawn")
             return
         if not (landing and landing.failure and landing.failure.message == error.message):
             self._log.error("delivery.not_withdrawn", result=error.reaction, error=error.message, remedy=error.remedy)
-        await self._rest(began, now + timedelta(seconds=self._delay(error)), 0)
+        record = self._store.record(self._key)
+        generation = record.grant.generation if record and record.grant else 0
+        await self._rest(began, now + timedelta(seconds=self._delay(error)), generation)
 
     def _current(self, grant: Grant) -> bool:
         """Whether it was granted under the settings that the sink was made for.

@@ -5,7 +5,7 @@ Each identity is a keeper and its couriers, tasks in the one flat group of `app.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import structlog
@@ -25,7 +25,7 @@ from agent.liveness import within
 from agent.max_use import limit_use
 from agent.model import Key, Secret, Sink
 from agent.particulars import habits, profile, vacant
-from agent.principal import followed
+from agent.principal import account_of, followed
 from agent.reading.rules.identities import authorization
 from agent.store import Store
 from agent.tally import TaskKind
@@ -129,8 +129,13 @@ class Fleet:
         member = self._members.get(name)
         return (member.identity, member.uid) if member else None
 
+    def observed(self, name: str, uid: str) -> None:
+        """Note that the identity runs by the ServiceAccount of this UID."""
+        if member := self._members.get(name):
+            member.uid = uid
+
     def places(self, identity: Identity, uid: str = "") -> list[Sink]:
-        digest = identity_digest(identity, self._config, uid, self._files)
+        digest = self._digest(identity, uid)
         return [sinks.build(settings, identity.name, digest, self._toolbox) for settings in identity.sinks]
 
     def authorization(self, identity: Identity) -> Secret | None:
@@ -158,7 +163,7 @@ class Fleet:
         self._starting.pop(identity.name, None)
 
     async def _begin(self, identity: Identity, former: Former | None) -> None:
-        if followed(identity):
+        if account_of(identity):
             await self._announce(identity)
             self._following.begin(identity, former)
         else:
@@ -166,10 +171,11 @@ class Fleet:
 
     async def take_up(self, identity: Identity, leaving: list[Sink], uid: str = "") -> None:
         tools = self._toolbox
-        digest = identity_digest(identity, self._config, uid, self._files)
+        digest = self._digest(identity, uid)
         places = self.places(identity, uid)
         names = tuple(place.name for place in places)
         about = profile(identity, self._config, digest, names, await self._authorization(identity, places))
+        about = replace(about, account_uid=uid, follows=self._follows(identity.name))
         record = self._store.enrol(about)
         keeper = Keeper(
             about,
@@ -192,6 +198,15 @@ class Fleet:
         if leaving:
             member.tasks.append(self.run("withdrawal", partial(self._see_off, member, digest), record.key))
         log.info("identity.taken_up", identity=identity.name, source=about.source, provider=about.provider)
+
+    def _follows(self, name: str) -> bool:
+        """Whether annotations name the identity's principal, by the configuration: once they did, the identity names it itself."""
+        configured = self._configured.get(name)
+        return configured is not None and followed(configured) is not None
+
+    def _digest(self, identity: Identity, uid: str) -> str:
+        """With the UID only where it came with the principal. Else adoption compares it, because the agent may not know it."""
+        return identity_digest(identity, self._config, uid if self._follows(identity.name) else "", self._files)
 
     def _keep(self, keeper: Keeper, key: Key, places: Sequence[Sink] = ()) -> list[asyncio.Task[None]]:
         """The tasks that keep one key fresh; where `refresh.maxUse` is set, one of them withdraws what could not be renewed."""

@@ -12,11 +12,13 @@ import structlog
 
 from agent.config import Identity
 from agent.errors import Defect, NotReady, RefreshError, Rejected, frames
+from agent.kube.client import Kube
 from agent.kube.refusals import Question, absent
 from agent.kube.watch import Event, Watch
 from agent.liveness import within
 from agent.pace import LONGEST_REST_SECONDS, Pace
-from agent.principal import Sighting, effective, followed, named, sighted
+from agent.principal import Sighting, account_of, effective, followed, named, sighted
+from agent.record import Observation
 from agent.sources.kubernetes import KubernetesSettings, ServiceAccount
 from agent.toolbox import Toolbox
 from agent.wanted import Bound, Unbound, Unreachable, Wanted
@@ -24,13 +26,23 @@ from agent.wanted import Bound, Unbound, Unreachable, Wanted
 log = structlog.get_logger()
 
 
+DENIED_PAUSE_SECONDS = 600.0
+"""Between tries to watch for an identity that works without, where the agent never was allowed to; the first ones come sooner."""
+FIRST_DENIED_PAUSE_SECONDS = 5.0
+
+
 class Follower:
-    """One for each identity with `fromServiceAccount`."""
+    """One for each identity of source `kubernetes`."""
 
     def __init__(self, identity: Identity, toolbox: Toolbox) -> None:
         self.identity = identity
         """As configured."""
         self.sighting: Sighting | None = None
+        self.observation = Observation()
+        self.reported = False
+        """Whether anything was reported yet."""
+        self.follows = followed(identity) is not None
+        """Whether annotations name the principal; else the configuration does, and only the ServiceAccount's UID counts."""
         self._toolbox = toolbox
         self._wanted: Wanted | None = None
         """As reported last, outages aside."""
@@ -41,13 +53,25 @@ class Follower:
 
     async def wanted(self) -> AsyncGenerator[Wanted, None]:
         """Which principal is wanted, whenever that may have changed; for ever."""
-        account = followed(self.identity)
+        account = account_of(self.identity)
         source = self.identity.source
         if account is None or not isinstance(source, KubernetesSettings) or self._toolbox.kube is None:
-            yield Unbound(Rejected(f"{self.identity.name}: there is no way to a Kubernetes API server here"))
+            error = Rejected(f"{self.identity.name}: there is no way to a Kubernetes API server here")
+            self.reported = True
+            yield Unbound(error) if self.follows else Unreachable(error)
             return
+        pause = FIRST_DENIED_PAUSE_SECONDS
+        while True:
+            async with aclosing(self._watch(self._toolbox.kube.client(source.kubeconfig), account)) as reports:
+                async for wanted in reports:
+                    yield wanted
+            await self._toolbox.clock.sleep(pause * (0.5 + 0.5 * self._toolbox.random.random()))
+            pause = min(2 * pause, DENIED_PAUSE_SECONDS)
+
+    async def _watch(self, kube: Kube, account: ServiceAccount) -> AsyncGenerator[Wanted, None]:
+        """What one watch reports; it ends only where the identity works without it and the agent was never allowed to watch."""
         watch = Watch(
-            self._toolbox.kube.client(source.kubeconfig),
+            kube,
             f"/api/v1/namespaces/{account.namespace}/serviceaccounts",
             _question(account),
             clock=self._toolbox.clock,
@@ -64,9 +88,16 @@ class Follower:
                     wanted, rest = self._paced(event, account)
                     if wanted:
                         yield wanted
+                    if self._does_without(event):
+                        return
             watch.restart()
             with within(None):
                 await self._toolbox.clock.sleep(rest)
+
+    def _does_without(self, event: Event) -> bool:
+        """Whether the agent was never allowed to watch, and the identity works without: then there is no hurry to try again."""
+        refused = event.error is not None and event.error.reaction == "rejected"
+        return refused and not self.follows and self.observation.seen_at is None
 
     def _paced(self, event: Event, account: ServiceAccount) -> tuple[Wanted | None, float]:
         """What is wanted now, if anything new is; and the seconds to rest before the ServiceAccount is listed again."""
@@ -100,9 +131,14 @@ class Follower:
 
     def hear(self, event: Event, account: ServiceAccount) -> Wanted | None:
         """Return what an event calls for; None if it is about another ServiceAccount."""
+        self.reported = True
         if event.error:
             self._say(event.error)
+            if self.observation.watched:
+                self.observation.seen_at = self._toolbox.clock.now()
+            self.observation.watched, self.observation.error = False, event.error
             return Unreachable(event.error)
+        self.observation.watched, self.observation.seen_at, self.observation.error = True, self._toolbox.clock.now(), None
         if event.kind == "resumed":
             self._said = ""
             return self._wanted
@@ -111,11 +147,13 @@ class Follower:
             return None
         seen = [sighting for one in ours if (sighting := sighted(one, account))] if event.kind != "deleted" else []
         self.sighting = seen[0] if seen else None
+        self.observation.exists = self.sighting is not None
         try:
             if self.sighting is None:
                 said, remedy = absent(_question(account))
                 raise Rejected(f"{self.identity.name}: {said}", remedy=remedy)
-            self._wanted = Bound(effective(self.identity, self.sighting), self.sighting.uid)
+            identity = effective(self.identity, self.sighting) if self.follows else self.identity
+            self._wanted = Bound(identity, self.sighting.uid)
             self._said = ""
         except RefreshError as error:
             self._say(error)
@@ -124,9 +162,14 @@ class Follower:
 
     def _say(self, error: RefreshError) -> None:
         """Once for each new thing to say."""
-        if self._said != error.message:
-            self._said = error.message
+        if self._said == error.message:
+            return
+        self._said = error.message
+        if self.follows or self.observation.seen_at:
             log.warning("identity.not_followed", identity=self.identity.name, error=error.message, remedy=error.remedy)
+        else:
+            then = "a deletion of its ServiceAccount is noticed at the next refresh"
+            log.info("identity.not_watched", identity=self.identity.name, error=error.message, then=then, remedy=error.remedy)
 
 
 def _question(account: ServiceAccount) -> Question:

@@ -19,7 +19,7 @@ from agent.errors import NotReady, RefreshError
 from agent.follower import Follower
 from agent.model import Key, Sink
 from agent.particulars import vacant
-from agent.principal import Sighting, followed
+from agent.principal import Sighting, account_of, followed
 from agent.store import Store
 from agent.toolbox import Toolbox
 from agent.wanted import Bound, Unbound, Unreachable, Wanted
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-UNSEEN = "its ServiceAccount cannot be seen"
+FIRST_SIGHT_SECONDS = 1.0
+"""After which an identity that the configuration names starts though its ServiceAccount has not been seen: an outage of the API
+server leaves no gap, and what another UID was granted is not adopted where the API server answers."""
 
 
 class Former(NamedTuple):
@@ -46,7 +48,7 @@ class Watching(NamedTuple):
     follower: Follower
     turn: asyncio.Lock
     """Held while a change is carried out, so that a reload does not end it half done."""
-    task: asyncio.Task[None]
+    tasks: list[asyncio.Task[None]]
 
 
 class Following:
@@ -71,17 +73,21 @@ class Following:
             self._former[name] = former
         else:
             self._enrol(identity, NotReady(f"{name}: its ServiceAccount has not been seen yet"))
-        follower, turn = Follower(identity, self._toolbox), asyncio.Lock()
-        self._watching[name] = Watching(follower, turn, self._fleet.run("serviceaccount", partial(self._follow, follower, turn), Key(name)))
+        watching = self._watching[name] = Watching(Follower(identity, self._toolbox), asyncio.Lock(), [])
+        self._show(name)
+        works = [self._follow] if watching.follower.follows else [self._follow, self._start_unseen]
+        watching.tasks.extend(self._fleet.run("serviceaccount", partial(work, watching), Key(name)) for work in works)
 
     async def leave(self, name: str) -> Former | None:
         """Follows it no more; what there was of it is the caller's. None where it held nothing."""
         former, watching = self._former.pop(name, None), self._watching.pop(name, None)
         if watching:
             async with watching.turn:
-                watching.task.cancel()
-            await asyncio.gather(watching.task, return_exceptions=True)
+                for task in watching.tasks:
+                    task.cancel()
+            await asyncio.gather(*watching.tasks, return_exceptions=True)
         self._empty.discard(name)
+        self._show(name)
         if self._fleet.running(name):
             return Former([], watching.follower if watching else None)
         return former
@@ -93,28 +99,65 @@ class Following:
 
     async def reconcile(self, identity: Identity, wanted: Wanted) -> None:
         """Make what runs be what is wanted: what another principal was granted is withdrawn before the next one starts."""
-        if isinstance(wanted, Unreachable):
-            self._unreachable(identity, wanted.error)
-            return
         name = identity.name
-        former, running = self._former.pop(name, None), self._fleet.running(name)
-        if isinstance(wanted, Bound) and running == (wanted.identity, wanted.uid):
-            self._seen(identity)
-            return
-        keeps = isinstance(wanted, Bound) and running is None and former is not None and not self._another(name, former)
-        if not keeps:
-            await self._withdraw(wanted.identity if isinstance(wanted, Bound) else identity, former, wanted)
-        if isinstance(wanted, Unbound):
-            self._empty.add(name)
-            return
-        self._empty.discard(name)
-        await self._fleet.take_up(wanted.identity, former.leaving if keeps and former else [], wanted.uid)
+        if isinstance(wanted, Unreachable):
+            await self._unreachable(identity, wanted.error)
+        elif not isinstance(wanted, Bound) or not self._runs(wanted):
+            former = self._former.pop(name, None)
+            if not self._keeps(identity, wanted, former):
+                await self._withdraw(wanted.identity if isinstance(wanted, Bound) else identity, former, wanted)
+                former = None
+            if isinstance(wanted, Bound):
+                self._empty.discard(name)
+                await self._fleet.take_up(wanted.identity, former.leaving if former else [], wanted.uid)
+            else:
+                self._empty.add(name)
+        self._show(name)
 
-    async def _follow(self, follower: Follower, turn: asyncio.Lock) -> None:
-        async with aclosing(follower.wanted()) as reports:  # the watch's connection ends with this task
+    def _runs(self, wanted: Bound) -> bool:
+        """Whether that is what runs; its keeper is woken if it failed while the ServiceAccount could not be seen."""
+        name = wanted.identity.name
+        running, record = self._fleet.running(name), self._store.record(Key(name))
+        if running is None or running[0] != wanted.identity:
+            return False
+        held = record.grant.token if record and record.grant else None
+        if running[1] != wanted.uid and not (not self._follows(name) and held and held.account_uid == wanted.uid):
+            return False
+        self._fleet.observed(name, wanted.uid)
+        if record and record.failure and record.account and not record.account.watched:
+            self._store.nudge(Key(name))
+        return True
+
+    def _show(self, name: str) -> None:
+        """Let readers of the store see what is known of the ServiceAccount."""
+        record, watching = self._store.record(Key(name)), self._watching.get(name)
+        if record:
+            record.account = watching.follower.observation if watching else None
+
+    def _follows(self, name: str) -> bool:
+        return name in self._watching and self._watching[name].follower.follows
+
+    def _keeps(self, identity: Identity, wanted: Bound | Unbound, former: Former | None) -> bool:
+        """Whether what there is stays until there is something new: it is of the same principal, or adoption finds out whose it is."""
+        if isinstance(wanted, Unbound) or self._fleet.running(identity.name):
+            return False
+        if former:
+            return not self._another(identity.name, former)
+        return followed(identity) is None and identity.name not in self._empty
+
+    async def _follow(self, watching: Watching) -> None:
+        async with aclosing(watching.follower.wanted()) as reports:  # the watch's connection ends with this task
             async for wanted in reports:
-                async with turn:
-                    await self.reconcile(follower.identity, wanted)
+                async with watching.turn:
+                    await self.reconcile(watching.follower.identity, wanted)
+
+    async def _start_unseen(self, watching: Watching) -> None:
+        """Start an identity with a configured principal, if its ServiceAccount has not been seen in time."""
+        await self._toolbox.clock.sleep(FIRST_SIGHT_SECONDS)
+        identity = watching.follower.identity
+        async with watching.turn:
+            if not watching.follower.reported:
+                await self.reconcile(identity, Unreachable(NotReady(f"{identity.name}: its ServiceAccount has not been seen yet")))
 
     async def _withdraw(self, identity: Identity, former: Former | None, wanted: Bound | Unbound) -> None:
         """Take away what the identity held; until it is granted something it is `missing`, at no moment unknown."""
@@ -128,17 +171,17 @@ class Following:
         if name not in self._empty:
             await self._clear(identity, former, wanted.uid if isinstance(wanted, Bound) else None)
 
-    def _unreachable(self, identity: Identity, error: RefreshError) -> None:
-        record = self._store.record(Key(identity.name))
-        if record and (self._fleet.running(identity.name) or identity.name in self._former):
-            record.note = f"{UNSEEN}: {error.message}; what was seen last holds"
-        elif identity.name not in self._empty:
+    async def _unreachable(self, identity: Identity, error: RefreshError) -> None:
+        """What was seen last holds; an identity that the configuration names needs no watch to run."""
+        name = identity.name
+        if self._fleet.running(name):
+            return
+        if followed(identity) is None and (name not in self._empty or error.reaction == "rejected"):
+            former = self._former.pop(name, None)
+            self._empty.discard(name)
+            await self._fleet.take_up(identity, former.leaving if former else [])
+        elif name not in self._former and name not in self._empty:
             self._enrol(identity, error)
-
-    def _seen(self, identity: Identity) -> None:
-        record = self._store.record(Key(identity.name))
-        if record and record.note.startswith(UNSEEN):
-            record.note = ""
 
     def _enrol(self, identity: Identity, error: RefreshError | None) -> None:
         """It is known, `missing`, and why."""
@@ -156,7 +199,9 @@ class Following:
             return False
         if _place(before.identity) != _place(now.identity):
             return False  # the operator chose another
-        return _principal(before) != _principal(now)
+        if before.sighting.uid != now.sighting.uid:
+            return True
+        return before.follows and now.follows and _principal(before) != _principal(now)
 
     async def _clear(self, identity: Identity, former: Former | None, uid: str | None = None) -> None:
         """Takes away what lies in its places, unless it is of this very principal; then it can be adopted."""
@@ -180,11 +225,11 @@ async def _holds(place: Sink) -> bool:
 
 
 def _place(identity: Identity) -> tuple[str, str] | None:
-    account = followed(identity)
+    account = account_of(identity)
     return (account.namespace, account.name) if account else None
 
 
-def _principal(follower: Follower) -> tuple[str, Sequence[str]]:
+def _principal(follower: Follower) -> Sequence[str]:
     sighting: Sighting = follower.sighting or Sighting("", {})
     wanted: Mapping[str, str] = providers.annotations(follower.identity.provider)
-    return sighting.uid, [sighting.annotations.get(annotation, "") for annotation in wanted]
+    return [sighting.annotations.get(annotation, "") for annotation in wanted]

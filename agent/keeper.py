@@ -13,7 +13,8 @@ import structlog
 
 from agent.adoption import adopt
 from agent.clock import Clock, wait_until
-from agent.errors import Defect, Ended, RefreshError, Unavailable, frames
+from agent.confirmation import confirm_account, confirm_renewal, described
+from agent.errors import Defect, Ended, NotReady, RefreshError, Unavailable, frames
 from agent.gate import Gate
 from agent.liveness import within
 from agent.model import Credential, Grant, IdentityToken, Key, Provider, Sink, Source
@@ -155,7 +156,7 @@ class Keeper:
         self._say(record, error)
         if isinstance(error, Ended):
             self._supply.token = None
-            self._store.end_all(self._profile.name)
+            self._end()
         self._store.attempted(record.key, error, now)
         if error and record.failure:
             owes_token = token_due and self._supply.token is token
@@ -163,17 +164,25 @@ class Keeper:
 
     async def _refresh(self, record: Record, plan: Plan, *, token_due: bool, credential_due: bool) -> str:
         """One attempt. Returns `success` or `unchanged`."""
-        now, ours = self._clock.now(), self._ours(record)
-        fetched = token_due or (credential_due and self._supply.used_up(now))
-        token = await self._supply.fetch() if fetched else self._supply.token
+        now = self._clock.now()
+        own = self._store.record(Key(self._profile.name))
+        account = own.account if own else None
+        confirm_renewal(self._profile, account, now)
+        unwatched = account is not None and not account.watched  # then only the API server's answer says that it still exists
+        fetched = token_due or (credential_due and (unwatched or self._supply.used_up(now)))
+        token = await self._fetch() if fetched else self._supply.token
+        ours = self._ours(record)
         credential = ours.credential if ours else None
         if credential_due or credential is None:
             try:
                 credential = await self._supply.exchange(token, record.key.variant)
             except BaseException:
-                if ours and ours.token != token:  # the token is good, and files wait for it
-                    self._grant(record, plan, token, ours.credential, token_brought=fetched)
+                held = self._ours(record)
+                if held and held.token != token:  # the token is good, and files wait for it
+                    self._grant(record, plan, token, held.credential, token_brought=fetched)
                 raise
+            if token and not (self._supply.token and self._supply.token.principal == token.principal):
+                raise NotReady(f"{self._profile.name}: while its token was exchanged, another principal's took its place")
         token_unchanged = ours is not None and _expiry(token) == _expiry(ours.token)
         credential_unchanged = ours is not None and credential.expires_at == ours.credential.expires_at
         if ours is None or token != ours.token or not credential_unchanged:
@@ -182,6 +191,24 @@ class Keeper:
             self._clock.now(), token_unchanged=fetched and token_unchanged, credential_unchanged=credential_due and credential_unchanged
         )
         return "unchanged" if token_unchanged and credential_unchanged else "success"
+
+    async def _fetch(self) -> IdentityToken | None:
+        """Return a new token. If it is another principal's than the one before, what that one was granted ends first."""
+        token = await self._supply.fetch()
+        if token is None:
+            return None
+        confirm_account(self._profile, token)
+        held = [grant.token for record in self._store.records(self._profile.name) if (grant := self._ours(record)) and grant.token]
+        if before := next((one for one in held if one.principal != token.principal), None):
+            self._log.warning("identity.replaced", before=described(before), now=described(token))
+            self._end()
+        return token
+
+    def _end(self) -> None:
+        """Withdraw what the identity and its variants hold, and wake their loops: each needs a new credential."""
+        self._store.end_all(self._profile.name)
+        for record in self._store.records(self._profile.name):
+            record.wake.set()
 
     def _silence(self) -> Unavailable:
         """Whoever may have been asked is named: which of them it was, the doctor finds out."""

@@ -45,7 +45,7 @@ class Collector:
         now = self._clock.now()
         entries = [(profile, record) for profile in self._store.profiles() if (record := self._store.record(Key(profile.name)))]
         yield from self._states(entries, now)
-        yield from self._times(entries)
+        yield from self._times(entries, now)
         yield from self._counts(entries)
         yield from self._process()
 
@@ -61,7 +61,7 @@ class Collector:
         yield tokens
         yield known
 
-    def _times(self, entries: list[tuple[Profile, Record]]) -> Iterator["Metric"]:
+    def _times(self, entries: list[tuple[Profile, Record]], now: datetime) -> Iterator["Metric"]:
         labels = ["identity", "kind"]
         expiry = _gauge("wi_agent_token_expiry_timestamp_seconds", "When what the agent holds expires, Unix time.", labels=labels)
         issued = _gauge("wi_agent_token_issued_timestamp_seconds", "When what the agent holds was issued, Unix time.", labels=labels)
@@ -71,9 +71,16 @@ class Collector:
             labels=["identity", "sink", "kind"],
         )
         failures = _gauge("wi_agent_refresh_failures_consecutive", "Failed refreshes since the last good one.", labels=["identity"])
+        seen = _gauge(
+            "wi_agent_serviceaccount_last_seen_timestamp_seconds",
+            "When an identity's ServiceAccount was last confirmed by a watch, Unix time.",
+            labels=["identity"],
+        )
         due = _gauge("wi_agent_next_refresh_timestamp_seconds", "When the agent acts next, Unix time.", labels=["identity"])
         for profile, record in entries:
             failures.add_metric([profile.name], record.failure.count if record.failure else 0)
+            if record.account and (last_seen := record.account.last_seen(now)):
+                seen.add_metric([profile.name], last_seen.timestamp())
             if record.due:
                 due.add_metric([profile.name], record.due.timestamp())
             if record.grant:
@@ -86,7 +93,7 @@ class Collector:
                 for kind, expires in (("token", found and found.token_expires_at), ("credential", found and found.credential_expires_at)):
                     if expires:
                         delivered.add_metric([profile.name, sink, kind], expires.timestamp())
-        yield from (expiry, issued, delivered, failures, due)
+        yield from (expiry, issued, delivered, failures, due, seen)
 
     def _counts(self, entries: list[tuple[Profile, Record]]) -> Iterator["Metric"]:
         tally = self._tally

@@ -68,6 +68,11 @@ class IdentityToken:
     companions: Mapping[str, str] = field(default_factory=dict)
     """Public files that belong beside the token, by name: `ca.crt`, `namespace`."""
 
+    @property
+    def principal(self) -> tuple[str, str, str]:
+        """Issuer, subject and ServiceAccount UID: a token that differs in one of them is another identity's."""
+        return self.issuer, self.subject, self.account_uid
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:

@@ -40,6 +40,11 @@ def followed(identity: Identity) -> ServiceAccount | None:
     return None
 
 
+def account_of(identity: Identity) -> ServiceAccount | None:
+    """Return the ServiceAccount whose token the identity has, whether its annotations name the principal or not."""
+    return identity.source.service_account if isinstance(identity.source, KubernetesSettings) else None
+
+
 def named(found: Mapping[str, Any], account: ServiceAccount) -> bool:
     """Whether the object is called like this ServiceAccount, to the letter."""
     return (text_at(found, "metadata", "namespace"), text_at(found, "metadata", "name")) == (account.namespace, account.name)

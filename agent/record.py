@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from agent.errors import RefreshError
 from agent.model import Delivery, Grant, Key, Secret
 from agent.schedule import Policy, Span, State, state_of, worst
+
+UNSEEN = "its ServiceAccount cannot be seen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,10 @@ class Profile:
     """How it is served."""
     authorization: Secret | None = None
     """What a client has to present, in the dialects that can."""
+    account_uid: str = ""
+    """Of the ServiceAccount as it was seen when the identity was started; empty if none was seen."""
+    follows: bool = False
+    """Whether annotations of that ServiceAccount name the principal."""
     default: bool = False
     """Whether the well-known paths of its dialects are its on the main listener."""
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -61,6 +68,30 @@ class Landing:
     """When last."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Observation:
+    """What the watch of an identity's ServiceAccount has found; its follower keeps this up to date."""
+
+    exists: bool = False
+    """By the newest that was seen."""
+    watched: bool = False
+    """Whether a change would be seen at this moment."""
+    seen_at: datetime | None = None
+    """When it was last confirmed, if it is not watched; a connection that died in silence counts for up to 90 s more."""
+    error: RefreshError | None = None
+    """Why it is not watched."""
+
+    def last_seen(self, now: datetime) -> datetime | None:
+        """Return when the ServiceAccount was last confirmed; None if it never was, or is known not to exist."""
+        return (now if self.watched else self.seen_at) if self.exists else None
+
+    def note(self) -> str:
+        """Return what an operator should know; empty while it is watched, and if it never was."""
+        if self.error is None or self.seen_at is None or self.watched:
+            return ""
+        return f"{UNSEEN} since {self.seen_at:%Y-%m-%dT%H:%M:%SZ}: {self.error.message}; what was seen last holds"
+
+
 @dataclass(slots=True)
 class Record:
     """What the store knows under one key."""
@@ -72,12 +103,16 @@ class Record:
     failure: Failure | None = None
     note: str = ""
     """Something an operator should know that is no failure."""
+    account: Observation | None = None
+    """Of the ServiceAccount; None for identities of other sources."""
     landings: dict[str, Landing] = field(default_factory=dict)
     used_at: datetime | None = None
     renewed_at: datetime | None = None
     attempts: int = 0
     generations: int = 0
     """Of grants so far: a grant after a withdrawal is not mistaken for one before it."""
+    endings: int = 0
+    """How often what was held was withdrawn: each courier withdraws once for each, whatever is granted meanwhile."""
     ended: bool = False
     """What was held was withdrawn, and nothing has been granted since: sinks are to hold nothing."""
     asked: set[str] = field(default_factory=set)

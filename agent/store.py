@@ -99,7 +99,7 @@ class Store:
         """What is held under the key can no longer be had, although it still works; couriers withdraw it. Its keeper goes on."""
         record = self._records.get(key)
         if record and not (record.ended and record.grant is None):
-            record.grant, record.ended = None, True
+            record.grant, record.ended, record.endings = None, True, record.endings + 1
             self._tell(record)
 
     def end_all(self, name: str) -> None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from agent.answers import repeatable, seconds
-from agent.errors import RefreshError, Rejected, Unavailable
+from agent.errors import Ended, RefreshError, Rejected, Unavailable
 from agent.model import Secret
 from agent.parsing import json_object
 
@@ -134,7 +134,8 @@ def _missing(error: RefusedError, question: Question, message: str) -> Rejected:
         return Rejected(message, remedy=f"what the token is bound to ({kind} {name}) is gone: correct source.boundTo, or remove it")
     if kind == "serviceaccounts":
         said, remedy = absent(question)
-        return Rejected(f"{message}; {said}", remedy=remedy)
+        ended = question.resource == "serviceaccounts/token" and name == question.name
+        return (Ended if ended else Rejected)(f"{message}; {said}", remedy=remedy)
     return Rejected(message, remedy="the API server does not know this resource: check its version, and what stands before it")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from agent import __version__
 from agent.clock import Clock
 from agent.model import Key
-from agent.record import Failure, Landing, Profile, Record, credential_span, landing_state, token_span
+from agent.record import Failure, Landing, Observation, Profile, Record, credential_span, landing_state, token_span
 from agent.schedule import Span, State
 from agent.store import Store
 from agent.tasks import TaskFailure
@@ -55,7 +55,8 @@ def _identity(store: Store, profile: Profile, record: Record, now: datetime) -> 
         "generation": grant.generation if grant else 0,
         "nextRefresh": _time(record.due),
         "failure": _failure(record.failure),
-        "note": record.note,
+        "note": "; ".join(filter(None, [record.account.note() if record.account else "", record.note])),
+        "serviceAccount": _account(record.account, now),
         "served": list(profile.dialects),
         "sinks": [_sink(sink, record, profile, now) for sink in profile.sinks],
         "variants": [other.key.variant for other in store.records(profile.name) if other.key.variant],
@@ -63,6 +64,13 @@ def _identity(store: Store, profile: Profile, record: Record, now: datetime) -> 
             other.key.variant: _failure(other.failure) for other in store.records(profile.name) if other.key.variant and other.failure
         },
     }
+
+
+def _account(account: Observation | None, now: datetime) -> dict[str, Any] | None:
+    """Whether a deletion would be seen at once, and when the ServiceAccount was last confirmed; None for other sources."""
+    if account is None:
+        return None
+    return {"watched": account.watched, "lastSeenAt": _time(account.last_seen(now))}
 
 
 def _sink(sink: str, record: Record, profile: Profile, now: datetime) -> dict[str, Any]:

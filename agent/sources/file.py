@@ -20,6 +20,8 @@ Stamp = tuple[int, int, int, int]
 
 LOOK_EVERY = 10.0
 """Seconds between looks at the file."""
+FIRST_LOOK_SECONDS = 0.5
+"""After the start, by when the file has been read unless what an earlier process left was adopted: the file may be another since."""
 
 
 class FileSettings(Settings, tag="file", tag_field="type"):
@@ -43,6 +45,7 @@ class FileSource:
         self._memory: bool | None = None
         self._seen: Stamp | None = None
         """Of the file last read."""
+        self._looked = False
         self._told: Stamp | None = None
         """Of the file last said to have changed."""
 
@@ -71,7 +74,8 @@ class FileSource:
     async def changed(self) -> None:
         """Returns when the file is not the one last fetched; each change is told once."""
         while True:
-            await self._clock.sleep(LOOK_EVERY)
+            await self._clock.sleep(LOOK_EVERY if self._looked else FIRST_LOOK_SECONDS)
+            self._looked = True
             try:
                 stamp = await self._reading(lambda: _stamp(self._path.stat()))
             except (OSError, Unavailable):
