@@ -87,7 +87,13 @@ async def _account(case: Case, kube: Kube, account: ServiceAccount, *, follows: 
         found = await kube.send("GET", f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}")
     except RefusedError as error:
         if error.status == 403 and not follows:
-            return [Finding(ACCOUNT, Verdict.UNUSED, f"{name}: the agent may not look at it, and need not")]
+            return [
+                Finding(
+                    ACCOUNT,
+                    Verdict.UNUSED,
+                    f"{name}: the agent may not look at it, so its deletion is noticed at the next refresh ({_manifest(question)})",
+                )
+            ]
         if error.status == 403:
             return [skipped(ACCOUNT, "the rights")]
         failure = await kube.failure(error, question, whose=case.name)

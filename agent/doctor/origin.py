@@ -12,6 +12,7 @@ from agent.doctor.report import Finding
 from agent.errors import ConfigError, RefreshError
 from agent.model import IdentityToken
 from agent.offload import in_thread
+from agent.record import UNSEEN
 
 AHEAD = 5.0
 """Seconds by which a token may come from the future before the clocks are to blame."""
@@ -36,6 +37,13 @@ def agent(case: Case) -> list[Finding]:
     failures = [found["failure"], *(sink["failure"] for sink in found["sinks"])]
     failure = next((one for one in failures if one), None)
     text = f"answers on {view.socket}: {found['state']}"
+    unseen = str(found["note"]) if (found.get("serviceAccount") or {}).get("watched") is False and UNSEEN in found["note"] else ""
+    if found["state"] == "fresh" and not failure and unseen:
+        return [
+            warning("agent", f"{text}; {unseen}", "the right to watch it: docs/rbac/watch.yaml"),
+            *_variants(case, found),
+            *_refused(view),
+        ]
     if found["state"] == "fresh" and not failure:
         return [ok("agent", text), *_variants(case, found), *_refused(view)]
     why = f", last failure {failure['result']} ({failure['count']} in a row): {case.own(failure['message'])}" if failure else ""

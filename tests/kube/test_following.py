@@ -257,7 +257,7 @@ async def test_a_right_that_is_taken_away_is_said_and_what_was_seen_last_holds(s
         scene.cluster.proxy.cut()
         record = scene.store.record(Key("app"))
         async with asyncio.timeout(10):
-            while "may not watch serviceaccounts" not in record.note:
+            while "may not watch serviceaccounts" not in record.account.note():
                 await asyncio.sleep(0.01)
         assert (scene.served, scene.written, scene.state) == ("session-of-one", "one", "fresh")
 
@@ -269,8 +269,8 @@ async def test_after_a_cut_it_is_seen_again_and_nothing_is_left_of_the_note(scen
         record = scene.store.record(Key("app"))
         scene.cluster.proxy.cut()
         async with asyncio.timeout(10):
-            while "cannot be seen" not in record.note:
+            while "cannot be seen" not in record.account.note():
                 await asyncio.sleep(0.01)
-            while record.note:
+            while record.account.note():
                 await asyncio.sleep(0.01)
         assert scene.cloud.asked == ["one"]
