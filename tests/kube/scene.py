@@ -106,7 +106,7 @@ class Scene:
         except FileNotFoundError:
             # by os.walk: Path.rglob raises FileNotFoundError where a directory goes while it looks, as they do here
             left = {name for _, folders, files in os.walk(self.folder) for name in (*folders, *files)}
-            return "something" if left - {"app", "authorization"} else ""
+            return "something" if left - {"app", "authorization", "..lock"} else ""
 
     @property
     def failure(self):

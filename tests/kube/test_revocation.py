@@ -44,6 +44,11 @@ class Row:
     files_stay: bool = False
     """Whether a restart leaves the files although it serves nothing."""
 
+    @property
+    def limit(self):
+        """Seconds; a file is looked at now and then."""
+        return AT_ONCE if self.told == "at once" and self.who != "file" else ONE_REFRESH
+
     def __str__(self):
         return f"{self.who}, {'watch denied, ' if self.denied else ''}{self.event}"
 
@@ -204,7 +209,7 @@ async def test_an_identity_ends_when_it_ends(meter, row):
         if row.told == "by a refresh":
             began = await meter.told(key)
         took = await meter.gone(key, began)
-        assert max(took.values()) < (ONE_REFRESH if row.told == "by a refresh" else AT_ONCE)
+        assert max(took.values()) < row.limit
         if row.next:
             assert await meter.delivered(other_than=key)
         else:
@@ -240,7 +245,7 @@ async def test_an_identity_that_ended_while_the_agent_was_down_is_not_taken_over
             await asyncio.sleep(0.001)
         took = await task
         assert row.adopts or key not in had, "not for a moment"
-        assert max(took.values()) < (ONE_REFRESH if row.told == "by a refresh" else AT_ONCE)
+        assert max(took.values()) < row.limit
         if row.next:
             await meter.delivered(other_than=key)
         meter.say("after a restart", took)
