@@ -227,13 +227,15 @@ async def _lines(response: "aiohttp.ClientResponse", kube: Kube) -> AsyncGenerat
     failure: RefreshError | None = None
     try:
         async for chunk in response.content.iter_any():
-            rest += chunk
             whole: list[bytes] = []
-            if b"\n" in chunk:
+            blank = chunk.count(b"\n")
+            if rest or chunk.strip():
+                rest += chunk
+            if rest and blank:
                 *whole, last = bytes(rest).split(b"\n")
                 rest = bytearray(last)
             lines = [line for line in whole if line.strip()]
-            blank = len(whole) - len(lines)
+            blank -= len(lines)
             await kube.stream.spend(len(chunk) + COST_OF_BLANK_BYTES * blank + COST_OF_LINE_BYTES * len(lines))
             for line in lines:
                 yield line

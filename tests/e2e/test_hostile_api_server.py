@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -130,6 +131,7 @@ async def story(daemon: Daemon, kinds: tuple[str, ...], seconds: float) -> dict[
             Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak is counted from now on
             (folder / "requests").write_text("")
             (folder / "attack").touch()
+            daemon.signal(signal.SIGUSR1)  # every identity asks for a token
             used = processor(pid)
             during, noise = await read(ports, request, seconds)
             used = processor(pid) - used
