@@ -256,7 +256,7 @@ REFUSED = {
         "demo: its SDKs take the authorization from the environment",
     ),
     "an authorization in a file of no volume": (
-        [IDENTITY.format("aws"), "config.identities[0].serve.dialects={container}", "config.identities[0].sinks=null"],
+        [IDENTITY.format("aws"), "config.identities[0].serve.dialects={container}", "config.identities[0].sinks={}"],
         "stored beside its files",
     ),
     "an authorization for an open dialect": (

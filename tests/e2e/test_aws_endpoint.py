@@ -26,7 +26,7 @@ print("asking", flush=True)
 print(session.get_credentials().access_key)
 """
 UID = "6f1c9a0e-3c55-4a0b-9a52-5d1f6a1c7f10"
-"""As the chart feeds the pod's to both containers."""
+"""In the environment of both containers, as the chart feeds a Secret."""
 
 
 async def test_a_client_that_asks_first_is_served_by_an_agent_that_starts_a_second_later(daemon: Daemon) -> None:
