@@ -24,7 +24,7 @@ from tests.servers.sts import NAMESPACE
 
 LONGER_SECONDS = 0.05
 """Of the agent's processor time, which other processes do not change: a reader waits no longer than that for a hostile answer's work."""
-WINDOWS = 5
+WINDOWS = 8
 """Each holds every hostile answer; the best one counts, for what an answer costs it costs in all of them."""
 MEMORY = 1.3
 """Times what the agent has at rest."""

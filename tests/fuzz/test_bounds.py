@@ -17,7 +17,7 @@ from tests.fakes import FakeClock
 from tests.fuzz.parsers import _Request
 
 
-@pytest.mark.parametrize("text", ["#" * (LONGEST_CONFIGURATION + 1), "a: " + "[" * 5000])
+@pytest.mark.parametrize("text", ["#" * (LONGEST_CONFIGURATION + 1), "a: " + "[" * 5000, "refresh: {concurrency: 0x" + "f" * 5000 + "}"])
 def test_a_configuration_beyond_its_bounds_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text)
