@@ -88,20 +88,25 @@ class Capacity:
         """Whether so many are open that their requests take turns."""
         return self.open > CROWD
 
-    async def turn(self) -> None:
-        """Return when this request's turn has come: one after the other, so many in each turn of the loop."""
+    def turn(self) -> asyncio.Future[None]:
+        """Return what is done when this request's turn has come: one after the other, so many in each turn of the loop.
+
+        Who needs it no longer sets its result or cancels it.
+        """
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         if not self._turns:
             loop.call_soon(self._next_turn)
         self._turns.append(turn)
-        await turn
+        return turn
 
     def _next_turn(self) -> None:
-        for _ in range(min(TURN_REQUESTS, len(self._turns))):
+        left = TURN_REQUESTS
+        while self._turns and (left or self._turns[0].done()):
             turn = self._turns.popleft()
             if not turn.done():
                 turn.set_result(None)
+                left -= 1
         if self._turns:
             asyncio.get_running_loop().call_soon(self._next_turn)
 

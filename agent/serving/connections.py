@@ -90,9 +90,9 @@ class Connections(web.Server):
 
     async def _in_turn(self, connection: "_Connection", request: web.BaseRequest) -> web.StreamResponse:
         """Answer when others had their turn: this client has been served before, or has sent several requests at once."""
-        connection.waits_for_turn = True
-        await self.capacity.turn()
-        connection.waits_for_turn = False
+        connection.turn = self.capacity.turn()
+        await connection.turn
+        connection.turn = None
         return await self._answer(request) if connection.transport else web.Response(status=503)
 
 
@@ -103,7 +103,7 @@ _receive = web.RequestHandler.data_received
 class _Connection(web.RequestHandler):
     """Counts what it is sent: aiohttp bounds each header, and lets 128 of them grow to a megabyte."""
 
-    __slots__ = ("_largest", "_server", "accepted_at", "heard", "polled", "waits_for_turn")
+    __slots__ = ("_largest", "_server", "accepted_at", "heard", "polled", "turn")
 
     def __init__(self, server: Connections, largest: int) -> None:
         loop = asyncio.get_running_loop()
@@ -123,8 +123,8 @@ class _Connection(web.RequestHandler):
         self.accepted_at = loop.time()
         self.polled = False
         """Whether the loop has had the occasion to read what was sent with the first packets."""
-        self.waits_for_turn = False
-        """Whether its current request waits for nothing but the requests of others."""
+        self.turn: asyncio.Future[None] | None = None
+        """While its current request waits for nothing but the requests of others."""
 
     @property
     def silent(self) -> bool:
@@ -134,7 +134,7 @@ class _Connection(web.RequestHandler):
     @property
     def served(self) -> bool:
         """Whether no answer is being made. One that is made and not read yet does not count."""
-        return (self._current_request is None or self.waits_for_turn) and self.transport is not None
+        return (self._current_request is None or self.turn is not None) and self.transport is not None
 
     @property
     def pipelines(self) -> bool:
@@ -190,6 +190,8 @@ class _Connection(web.RequestHandler):
         super().connection_lost(exc)
         self._server.forget(self)
         self._server.capacity.drain(self)
+        if self.turn and not self.turn.done():
+            self.turn.set_result(None)  # else a flood leaves thousands of requests that wait, of connections that are closed
 
 
 class _TurnedAway(asyncio.Protocol):

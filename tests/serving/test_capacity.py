@@ -163,6 +163,18 @@ async def test_requests_of_a_crowd_take_turns() -> None:
     assert len(found) < 10
 
 
+async def test_a_closed_connection_waits_for_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(capacity, "TURN_REQUESTS", 0)
+    async with listening(hello, [HERE], "metadata") as bound:
+        before = len(asyncio.all_tasks())
+        with crowd(bound[0].port, 60, ASK * 20):
+            await asyncio.sleep(0.3)
+            assert len(asyncio.all_tasks()) - before <= 2 * 8
+        await asyncio.sleep(0.1)
+        assert len(asyncio.all_tasks()) == before
+
+
 async def test_a_connection_that_pipelines_lets_others_go_between() -> None:
     order: list[str] = []
 

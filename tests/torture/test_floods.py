@@ -71,6 +71,7 @@ async def test_probes_and_sdks_are_served_beside_each_flood(tmp_path: Path, floo
 @pytest.mark.torture
 @pytest.mark.timeout(1800)
 async def test_memory_stays_small_while_each_flood_is_at_all_seven_listeners(tmp_path: Path) -> None:
+    """4,900 connections at a time: clients are served later than beside one flooded listener, but none is turned away."""
     faults = []
     async with everything(Daemon(tmp_path)) as one:
         assert one.daemon.process
@@ -84,7 +85,7 @@ async def test_memory_stays_small_while_each_flood_is_at_all_seven_listeners(tmp
                 {name: every[name] for name in ("admin", "metadata")},
                 one.daemon.process.pid,
             )
-            faults += judge(seen, f"{kind} at all seven", late=10.0)
+            faults += judge(seen, f"{kind} at all seven", late=30.0)
             sys.stdout.write(f"memory, at its highest: {memory(one.daemon.process.pid):.0f} MiB\n")
         assert memory(one.daemon.process.pid) < CHART_LIMIT_MIB
     assert faults == []
