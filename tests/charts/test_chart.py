@@ -255,10 +255,6 @@ REFUSED = {
         ],
         "demo: its SDKs take the authorization from the environment",
     ),
-    "an authorization in a file of no volume": (
-        [IDENTITY.format("aws"), "config.identities[0].serve.dialects={container}", "config.identities[0].sinks={}"],
-        "stored beside its files",
-    ),
     "an authorization for an open dialect": (
         [IDENTITY.format("aws"), "config.identities[0].serve.dialects={imds}", "authorizations.demo.secret=a"],
         "no identity of that name is served",
@@ -300,6 +296,12 @@ def test_what_cannot_work_is_refused_with_its_reason(helm, what):
         helm.template(*(argument for setting in settings for argument in ("--set", setting)))
     assert words in str(refused.value)
     assert "hunter2" not in str(refused.value)
+
+
+def test_an_authorization_without_a_file_to_be_stored_in_is_refused(helm):
+    identity = {"name": "demo", "provider": {"type": "aws"}, "serve": {"dialects": ["container"]}, "sinks": []}
+    with pytest.raises(RefusedError, match="demo: its authorization is stored beside its files and sinks is empty"):
+        helm.template("--set-json", f"config.identities={json.dumps([identity])}")
 
 
 def parent_chart(folder):
