@@ -110,12 +110,12 @@ async def test_it_goes_with_the_identity_and_the_next_of_the_name_has_another(sc
         first = lying(scene)
         await scene.cluster.annotate("app", {ANNOTATION: None})
         await scene.until("")
-        await scene.fleet.apply(convert({}, Config))
+        await scene.fleet.apply(convert({"identities": []}, Config))
         assert lying(scene) is None
         await scene.fleet.apply(scene.config())
         second = lying(scene)
         assert second not in {None, first}
-        await scene.fleet.apply(convert({}, Config))
+        await scene.fleet.apply(convert({"identities": []}, Config))
         assert lying(scene) is None
 
 

@@ -122,7 +122,7 @@ async def test_what_an_earlier_process_left_goes_with_the_identity_though_it_was
     scene.store = Store()
     await scene.cluster.proxy.down()
     async with scene.running(scene.config(serve=serve)):
-        await scene.fleet.apply(convert({}, Config) if how == "removed" else scene.config(serve=serve, sinks=elsewhere))
+        await scene.fleet.apply(convert({"identities": []}, Config) if how == "removed" else scene.config(serve=serve, sinks=elsewhere))
         assert list((scene.folder / "app").rglob("*")) == []
 
 
@@ -156,7 +156,7 @@ async def test_settings_that_the_operator_changes_take_over_without_a_gap(scene)
         await scene.until("", within=1)
         scene.cluster.proxy.always = None
         await scene.until("two", within=20)
-        await scene.fleet.apply(convert({}, Config))
+        await scene.fleet.apply(convert({"identities": []}, Config))
         assert scene.store.record(Key("app")) is None
         await scene.until("", within=1)
 
