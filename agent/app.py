@@ -20,6 +20,7 @@ from agent.config import Config, own_ports
 from agent.fleet import Fleet
 from agent.herald import Herald
 from agent.kube.clients import KubeClients
+from agent.ledger import Ledger
 from agent.model import Key
 from agent.reload import Reloader
 from agent.serving.capacity import Capacity
@@ -61,16 +62,20 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
     try:
         async with _parts(config, clock, environ) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             tasks = Tasks(group, parts.store, parts.toolbox)
-            fleet = Fleet(parts.store, parts.toolbox, tasks, environ)
+            ledger = Ledger(Path(config.control.ledger_path))
+            stack.callback(ledger.close)
+            await ledger.open()
+            fleet = Fleet(parts.store, parts.toolbox, tasks, environ, ledger)
             stack.push_async_callback(fleet.close)
             reloader = Reloader(path, environ, config, fleet, clock)
             _on_signals({signal.SIGHUP: reloader.asked.set, signal.SIGUSR1: lambda: _renew_all(parts.store, clock)})
             capacity = Capacity()
             await _publish(stack, config, parts, capacity)
             await fleet.apply(config)
-            await _listen(stack, config, parts, clock, reloader, tasks, capacity)
+            await _listen(stack, config, parts, clock, reloader, tasks, capacity, fleet)
             group.create_task(tasks.watch(), name="watch tasks")
             tasks.start("variants", fleet.welcome)
+            tasks.start("withdrawal", fleet.orphans.run)
             tasks.start("reload", reloader.run)
             herald = Herald(parts.store, parts.toolbox, lambda: fleet.identities, fleet.uid)
             tasks.start("events", herald.run)
@@ -93,7 +98,9 @@ async def once(config: Config, environ: Mapping[str, str], limit: float) -> list
     undelivered: list[str] = []
     try:
         async with _parts(config, clock, environ) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-            fleet = Fleet(parts.store, parts.toolbox, Tasks(group, parts.store, parts.toolbox), environ)
+            ledger = Ledger(Path(config.control.ledger_path))
+            await ledger.open(keep=False)
+            fleet = Fleet(parts.store, parts.toolbox, Tasks(group, parts.store, parts.toolbox), environ, ledger)
             stack.push_async_callback(fleet.close)
             asyncio.get_running_loop().call_later(STARTED, _collect)
             await fleet.apply(config)
@@ -138,7 +145,7 @@ async def _publish(stack: AsyncExitStack, config: Config, parts: Parts, capacity
 
 
 async def _listen(
-    stack: AsyncExitStack, config: Config, parts: Parts, clock: Clock, reloader: Reloader, tasks: Tasks, capacity: Capacity
+    stack: AsyncExitStack, config: Config, parts: Parts, clock: Clock, reloader: Reloader, tasks: Tasks, capacity: Capacity, fleet: Fleet
 ) -> None:
     from agent.metrics import Collector  # noqa: PLC0415  # prometheus_client and aiohttp.web, which `once` does without
     from agent.serving.admin import AdminEndpoint  # noqa: PLC0415
@@ -147,7 +154,7 @@ async def _listen(
 
     keyring = parts.toolbox.issuer and parts.toolbox.issuer.keyring
     collector = Collector(parts.store, parts.tally, clock, reloader, keyring.states if keyring else tuple)
-    control = ControlEndpoint(parts.store, clock, lambda: reloader.refused, tasks.failures)
+    control = ControlEndpoint(parts.store, clock, lambda: reloader.refused, tasks.failures, fleet)
     await stack.enter_async_context(listening(control.answer, [Address("", 0, config.control.socket)], "control", capacity=capacity))
     if any(identity.serve.dialects for identity in config.identities):
         from agent.serving.metadata import MetadataEndpoint  # noqa: PLC0415

@@ -62,6 +62,12 @@ async def recall(identity: str, sink: Sink) -> Secret | None:
     return None if found and _is_anothers(found, identity) else found
 
 
+def is_of(text: bytes, identity: str) -> bool:
+    """Return whether the agent made it up for this identity; False where it does not say for which."""
+    chance, _, mark = text.decode("ascii", "replace").partition(".")
+    return bool(mark) and mark == _mark(chance, identity)
+
+
 def _made_up(identity: str) -> Secret:
     """It says whose it is: the place that it lies in may be another's by the next start, and those who hold it the former one's clients."""
     chance = secrets.token_urlsafe(BYTES)

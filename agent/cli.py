@@ -60,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     renew = add("renew", "client", "renew", "refresh identities now")
     renew.add_argument("names", nargs="*", metavar="NAME")
     renew.add_argument("--all", action="store_true", help="all of them")
+    revoke = add("revoke", "client", "revoke", "withdraw an identity now, until it is renewed by name")
+    revoke.add_argument("name", metavar="NAME")
     wait = add("wait", "client", "wait", "return when every required identity is delivered")
     wait.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="seconds to wait at most (60)")
     doctor = add(

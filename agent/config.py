@@ -58,6 +58,13 @@ class Control(Settings):
     """The socket that `status`, `renew`, `wait` and `doctor` use; mode 0600."""
 
     socket: str = "/run/wi-agent/agent.sock"
+    ledger: str | None = None
+    """None: the socket's path with `.ledger` after it."""
+
+    @property
+    def ledger_path(self) -> str:
+        """Where the ledger is stored."""
+        return self.ledger or f"{self.socket}.ledger"
 
 
 class Admin(Settings):
@@ -202,6 +209,8 @@ def identity_digest(identity: Identity, config: Config, uid: str = "", files: Ma
 
     `uid`: of the ServiceAccount that says who it is, where one does. `files`: fingerprints of the files that settings name, by path.
     """
+    kind = identity.source.__struct_config__.tag
+    tenants = config.tenancy.namespaces if kind == "file" else None  # of which only its tokens say whether they are allowed
     issuer = config.issuer if identity.source.__struct_config__.tag == "issuer" else None
     return digest(
         identity.name,
@@ -210,6 +219,7 @@ def identity_digest(identity: Identity, config: Config, uid: str = "", files: Ma
         f"{issuer.url.text}\n{issuer.algorithm}" if issuer else uid,
         *identity.sinks,
         *(f"{path}\n{files.get(path, '')}" for path in named_files(identity)),
+        *(() if tenants is None else ("tenants", *tenants)),
     )
 
 

@@ -16,20 +16,25 @@ from agent.clock import STEP
 from agent.config import Config, Identity, identity_digest, named_files
 from agent.courier import Courier
 from agent.departure import close, whereabouts, withdraw
-from agent.errors import AgentError
+from agent.errors import AgentError, Rejected
 from agent.fingerprints import fingerprints
 from agent.following import Following, Former
 from agent.gate import Gate
 from agent.keeper import Keeper
+from agent.ledger import Ledger, Revocation
 from agent.liveness import within
 from agent.max_use import limit_use
-from agent.model import Key, Secret, Sink
+from agent.model import Key, Secret, Sink, Source
+from agent.orphans import Orphans, delivered
 from agent.particulars import habits, profile, vacant
 from agent.principal import account_of, followed
 from agent.reading.rules.identities import authorization
+from agent.sources.file import FileSettings
 from agent.store import Store
+from agent.suspension import suspension
 from agent.tally import TaskKind
 from agent.tasks import Tasks, Work
+from agent.tenancy import TenantSource, foreign
 from agent.toolbox import Toolbox
 
 log = structlog.get_logger()
@@ -52,7 +57,8 @@ class Member:
 class Fleet:
     """All running identities."""
 
-    def __init__(self, store: Store, toolbox: Toolbox, tasks: Tasks, environ: Mapping[str, str]) -> None:
+    def __init__(self, store: Store, toolbox: Toolbox, tasks: Tasks, environ: Mapping[str, str], ledger: Ledger | None = None) -> None:
+        """`ledger`: what an earlier process delivered and what was revoked; without one nothing is remembered."""
         self._store = store
         self._toolbox = toolbox
         self._tasks = tasks
@@ -68,22 +74,36 @@ class Fleet:
         self._following = Following(self, store, toolbox)
         self._starting: dict[str, asyncio.Task[None]] = {}
         """Those whose start failed of something unforeseen, and is tried again."""
+        self._ledger = ledger or Ledger()
+        self.orphans = Orphans(self._ledger, store, toolbox, lambda: self._configured)
+        self._suspended: dict[str, Rejected] = {}
+        """Those of the configuration that do not run, and why."""
+        self._turn = asyncio.Lock()
+        """Held while the configuration, a revocation or its end is carried out."""
 
     async def apply(self, config: Config) -> None:
         """Makes what runs be what the configuration says; what did not change is not touched."""
+        async with self._turn:
+            await self._apply(config)
+
+    async def _apply(self, config: Config) -> None:
         wanted = {identity.name: identity for identity in config.identities}
         files, before_files = await fingerprints(config, self._files), self._files
         same = config.refresh == self._config.refresh and config.issuer == self._config.issuer
         if config.refresh.concurrency != self._config.refresh.concurrency or not self._members:
             self._gate = Gate(config.refresh.concurrency)
         gone = [name for name in self._configured if name not in wanted]
+        tenants = config.tenancy.namespaces == self._config.tenancy.namespaces
         kept = {name for name, identity in wanted.items() if same and self._configured.get(name) == identity}
         kept = {name for name in kept if all(files[path] == before_files.get(path) for path in named_files(wanted[name]))}
+        kept = {name for name in kept if tenants or not isinstance(wanted[name].source, FileSettings)}
         changed = [name for name in self._configured if name in wanted and name not in kept]
         before, self._config, self._configured, self._files = self._configured, config, wanted, files
         for name in (*gone, *changed):
             if name in self._starting:
                 await _cancel([self._starting.pop(name)])
+        await self._suspend_forbidden(config, before, changed)
+        await self._ledger.record(self._ledger.delivered | {place for identity in config.identities for place in delivered(identity)})
         for name in gone:
             former = await self._following.leave(name)
             left = [*(former.leaving if former else ()), *await self._left(before[name])]
@@ -96,12 +116,59 @@ class Fleet:
         for member in list(self._members.values()):
             for sink in [sink for sink in member.leaving if whereabouts(sink.name) in taken]:
                 await self._leave(member, sink)
+        await self.orphans.make_way(taken)
         new = [
             identity
             for name, identity in wanted.items()
             if name not in self._members and name not in self._following and name not in self._starting
         ]
         await asyncio.gather(*(self._start(identity, halted.get(identity.name)) for identity in new))  # no disk holds up another's identity
+        self.orphans.changed.set()
+
+    async def _suspend_forbidden(self, config: Config, before: Mapping[str, Identity], changed: Sequence[str]) -> None:
+        """Withdraw what the configuration forbids now, and what was revoked; `before`: as configured until now."""
+        wanted = self._configured
+        reasons = {name: suspension(identity, config.tenancy, self._ledger.revoked) for name, identity in wanted.items()}
+        self._suspended = {name: reason for name, reason in reasons.items() if reason}
+        for name in changed:
+            grant = self._store.newest(Key(name))
+            if grant and grant.token and foreign(grant.token.subject, config.tenancy):
+                self._store.end_all(name)
+        for name in self._suspended.keys() & before.keys():
+            await self._suspend(before[name], self._suspended[name])
+
+    async def revoke(self, name: str, by: str) -> bool:
+        """Withdraw an identity until it is reinstated; return whether a restart will know of it. Raises KeyError if there is none."""
+        identity = self._configured[name]
+        revocation = Revocation(at=self._toolbox.clock.now(), by=by)
+        saved = await self._ledger.revoke(name, revocation)
+        self._store.end_all(name)  # at once, whatever a reload that is under way waits for
+        async with self._turn:
+            if self._configured.get(name) is not None and name in self._ledger.revoked:
+                reason = self._suspended[name] = suspension(identity, self._config.tenancy, {name: revocation}) or Rejected(name)
+                await self._suspend(self._configured[name], reason)
+        log.warning("identity.revoked", identity=name, by=by, remembered=saved)
+        return saved
+
+    async def reinstate(self, name: str) -> bool:
+        """Let a revoked identity run again; False if it was not revoked."""
+        if name not in self._ledger.revoked:
+            return False
+        await self._ledger.reinstate(name)
+        async with self._turn:
+            identity = self._configured.get(name)
+            if identity is not None and name not in self._members and name not in self._following:
+                self._suspended.pop(name, None)
+                if reason := suspension(identity, self._config.tenancy, self._ledger.revoked):
+                    self._suspended[name] = reason
+                await self._start(identity, None)
+        log.info("identity.reinstated", identity=name)
+        return True
+
+    @property
+    def revoked(self) -> Mapping[str, Revocation]:
+        """Those that the operator revoked, configured or not."""
+        return self._ledger.revoked
 
     @property
     def identities(self) -> Mapping[str, Identity]:
@@ -163,11 +230,25 @@ class Fleet:
         self._starting.pop(identity.name, None)
 
     async def _begin(self, identity: Identity, former: Former | None) -> None:
-        if account_of(identity):
+        if reason := self._suspended.get(identity.name):
+            for sink in former.leaving if former else ():
+                await withdraw(sink)
+            await self._suspend(identity, reason)
+        elif account_of(identity):
             await self._announce(identity)
             self._following.begin(identity, former)
         else:
             await self.take_up(identity, former.leaving if former else [])
+
+    async def _suspend(self, identity: Identity, reason: Rejected) -> None:
+        """Withdraw it; it stays known as `missing`, and why. What its clients present stays: they hold on to it."""
+        name = identity.name
+        if name in self._starting and self._starting[name] is not asyncio.current_task():
+            await _cancel([self._starting.pop(name)])
+        former = await self._following.leave(name)
+        left = [*(former.leaving if former else ()), *await self._left(identity)]
+        await self.dismiss(name, lambda: self._following.enrol(identity, reason))
+        await asyncio.gather(*(withdraw(sink, retained=False) for sink in left))
 
     async def take_up(self, identity: Identity, leaving: list[Sink], uid: str = "") -> None:
         tools = self._toolbox
@@ -179,7 +260,7 @@ class Fleet:
         record = self._store.enrol(about)
         keeper = Keeper(
             about,
-            sources.build(identity.source, identity.name, tools),
+            self._source(identity),
             providers.build(identity.provider, identity.name, tools),
             habits=habits(identity, self._config),
             store=self._store,
@@ -207,6 +288,12 @@ class Fleet:
     def _digest(self, identity: Identity, uid: str) -> str:
         """With the UID only where it came with the principal. Else adoption compares it, because the agent may not know it."""
         return identity_digest(identity, self._config, uid if self._follows(identity.name) else "", self._files)
+
+    def _source(self, identity: Identity) -> Source:
+        source = sources.build(identity.source, identity.name, self._toolbox)
+        if not isinstance(identity.source, FileSettings):
+            return source
+        return TenantSource(source, identity.name, self._config.tenancy)
 
     def _keep(self, keeper: Keeper, key: Key, places: Sequence[Sink] = ()) -> list[asyncio.Task[None]]:
         """The tasks that keep one key fresh; where `refresh.maxUse` is set, one of them withdraws what could not be renewed."""

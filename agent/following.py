@@ -72,7 +72,7 @@ class Following:
         if former:
             self._former[name] = former
         else:
-            self._enrol(identity, NotReady(f"{name}: its ServiceAccount has not been seen yet"))
+            self.enrol(identity, NotReady(f"{name}: its ServiceAccount has not been seen yet"))
         watching = self._watching[name] = Watching(Follower(identity, self._toolbox), asyncio.Lock(), [])
         self._show(name)
         works = [self._follow] if watching.follower.follows else [self._follow, self._start_unseen]
@@ -164,10 +164,10 @@ class Following:
         name, error = identity.name, wanted.error if isinstance(wanted, Unbound) else None
         if self._fleet.running(name):
             changed = error or NotReady(f"{name}: its ServiceAccount is another, or says another principal")
-            await self._fleet.dismiss(name, lambda: self._enrol(identity, changed))
+            await self._fleet.dismiss(name, lambda: self.enrol(identity, changed))
             return
         self._store.forget(name)
-        self._enrol(identity, error)
+        self.enrol(identity, error)
         if name not in self._empty:
             await self._clear(identity, former, wanted.uid if isinstance(wanted, Bound) else None)
 
@@ -181,9 +181,9 @@ class Following:
             self._empty.discard(name)
             await self._fleet.take_up(identity, former.leaving if former else [])
         elif name not in self._former and name not in self._empty:
-            self._enrol(identity, error)
+            self.enrol(identity, error)
 
-    def _enrol(self, identity: Identity, error: RefreshError | None) -> None:
+    def enrol(self, identity: Identity, error: RefreshError | None) -> None:
         """It is known, `missing`, and why."""
         profile = vacant(identity, tuple(place.name for place in self._fleet.places(identity)), self._fleet.authorization(identity))
         if self._store.profile(identity.name) != profile:

@@ -17,6 +17,7 @@ from agent.fleet import Fleet
 from agent.offload import in_thread
 from agent.reading import load
 from agent.tasks import REMEDY
+from agent.tenancy import forbidden
 
 log = structlog.get_logger()
 
@@ -90,6 +91,9 @@ class Reloader:
         self.running = config
         self.successful, self.succeeded_at, self.refused = True, self._clock.now(), ()
         log.info("config.reloaded", file=str(self._path), identities=len(config.identities))
+        if names := [identity.name for identity in config.identities if forbidden(identity, config.tenancy)]:
+            remedy = "allow them in `tenancy`, or remove them: a start with this file is refused"
+            log.error("config.forbids", file=str(self._path), identities=names, remedy=remedy)
         return True
 
     async def _read(self) -> Config:
@@ -105,7 +109,7 @@ class Reloader:
             collecting = gc.isenabled()
             gc.disable()  # a collection stops every thread, for 0.3 s among the nodes of a large file, which reference counts free
             try:
-                return load(self._path, self._environ)
+                return load(self._path, self._environ, reload=True)
             finally:
                 self._reading = False
                 if collecting:
@@ -139,6 +143,7 @@ def refuse_restart(opened: Config, wanted: Config) -> None:
             ("admin.listen", opened.admin.listen, wanted.admin.listen),
             ("metadata.listen", opened.metadata.listen, wanted.metadata.listen),
             ("control.socket", opened.control.socket, wanted.control.socket),
+            ("control.ledger", opened.control.ledger, wanted.control.ledger),
             ("serve.port", own_ports(opened), own_ports(opened) | own_ports(wanted)),  # one that goes stays open, and answers 404
             ("metadata, closed until now,", not _serves(opened) and _serves(wanted), False),
         )

@@ -100,7 +100,7 @@ async def test_a_bug_in_reading_is_shown_and_the_file_is_read_again(tmp_path: Pa
     reloader = Reloader(path, {}, load(path, {}), cast("Fleet", taken), clock)
     faults: list[Exception] = [ValueError("canary"), RecursionError("canary")]
 
-    def fail(*_: object) -> Config:
+    def fail(*_: object, **__: object) -> Config:
         if faults:
             raise faults.pop(0)
         return load(path, {})
@@ -140,7 +140,7 @@ async def test_a_file_that_is_not_read_in_time_is_refused_and_read_again(tmp_pat
     path.write_text(text("one"))
     hung = threading.Event()
 
-    def read(*_: object) -> Config:
+    def read(*_: object, **__: object) -> Config:
         hung.wait(10)
         return load(path, {})
 

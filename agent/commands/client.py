@@ -1,4 +1,4 @@
-"""`status`, `renew` and `wait`: ask a running agent on its control socket. No aiohttp, no SDK."""
+"""`status`, `renew`, `revoke` and `wait`: ask a running agent on its control socket. No aiohttp, no SDK."""
 
 import argparse
 import json
@@ -84,6 +84,7 @@ def renew(options: argparse.Namespace) -> int:
         "renewed": "renewed",
         "too_recent": "renewed less than 10 s ago, left alone",
         "pending": "still trying, see wi-agent status",
+        "revoked": "revoked, left alone; wi-agent renew NAME lets it run again",
         "failed": "failed",
     }
     failures = {identity["name"]: identity["failure"] for identity in after["identities"]}
@@ -93,6 +94,26 @@ def renew(options: argparse.Namespace) -> int:
         why = f": {reason(name, failure)}{f' ({remedy})' if remedy else ''}" if result == "failed" and failure else ""
         print(plain(f"{name}: {said[result]}{why}"))  # noqa: T201
     return OK if all(result == "renewed" for result in found["renewals"].values()) else NOT_ALL
+
+
+@_of_an_agent
+def revoke(options: argparse.Namespace) -> int:
+    """Withdraws now, until `renew NAME`: 0 if it was done and written down, 3 if not, 4 where no agent answers."""
+    try:
+        code, found = ask(socket_path(options), "POST", "/revoke", {"names": [options.name]})
+    except NobodyThere as nobody:
+        return _nobody(nobody)
+    if code != 200:
+        print(plain(f"wi-agent revoke: {found['error']}"), file=sys.stderr)  # noqa: T201
+        return NOT_ALL
+    result = found["revocations"][options.name]
+    said = {
+        "revoked": f"revoked: wi-agent renew {options.name} lets it run again; end its sessions in the cloud, too",
+        "forgotten_at_restart": "revoked, but the ledger cannot be written: a restart lets it run again; see the agent's log",
+        "failed": "gone: a reload took it away",
+    }
+    print(plain(f"{options.name}: {said[result]}"))  # noqa: T201
+    return OK if result == "revoked" else NOT_ALL
 
 
 @_of_an_agent

@@ -81,7 +81,9 @@ def _end(name: str, longest: int | None) -> str:
 
 def _remarks(identity: dict[str, Any]) -> list[str]:
     lines = []
-    failures = [("refresh", identity["failure"]), *((sink["name"], sink["failure"]) for sink in identity["sinks"])]
+    if revoked := identity.get("revoked"):
+        lines += ["", f"{identity['name']}: revoked by {revoked['by']} at {revoked['at'][:19]}Z", f"  → wi-agent renew {identity['name']}"]
+    failures = [("refresh", None if revoked else identity["failure"]), *((sink["name"], sink["failure"]) for sink in identity["sinks"])]
     variants = identity.get("variantFailures", {})
     failures += [
         (f"refresh for {variant if len(variant) < WORDY else variant[: WORDY - 1] + '…'}", variants[variant]) for variant in variants

@@ -31,12 +31,12 @@ class Verdict(NamedTuple):
     """What is allowed and probably not meant."""
 
 
-def load(path: Path, environ: Mapping[str, str]) -> Config:
-    """The configuration in this file.
+def load(path: Path, environ: Mapping[str, str], *, reload: bool = False) -> Config:
+    """The configuration in this file; at a reload also one with identities that its tenancy forbids.
 
     Raises ConfigError whose message holds all errors, one in a line: `FILE:LINE: path: what is wrong, what is allowed`.
     """
-    verdict = check(path, environ)
+    verdict = check(path, environ, reload=reload)
     if verdict.config is None:
         raise ConfigError("\n".join(told(path, verdict.faults)))
     return verdict.config
@@ -57,7 +57,7 @@ def told(path: Path, faults: list[Fault], most: int = MOST_FAULTS) -> list[str]:
     return lines
 
 
-def check(path: Path, environ: Mapping[str, str]) -> Verdict:
+def check(path: Path, environ: Mapping[str, str], *, reload: bool = False) -> Verdict:
     """The configuration in this file with all that is wrong or doubtful about it. Raises ConfigError where it cannot be read."""
     try:
         document = parse(_text(path))
@@ -71,7 +71,7 @@ def check(path: Path, environ: Mapping[str, str]) -> Verdict:
         from agent.reading.explain import explain  # noqa: PLC0415  # jsonschema, only for those who err
 
         return Verdict(None, *explain(document, environ))
-    faults, warnings = placed(document, findings(config, environ))
+    faults, warnings = placed(document, findings(config, environ), reload=reload)
     return Verdict(None if faults else resolved(config), faults, warnings)
 
 

@@ -34,6 +34,8 @@ class Finding:
     message: str
     warning: bool = False
     """Allowed, and probably not meant."""
+    forbids: bool = False
+    """The configuration is good but for an identity that it forbids: a reload withdraws that one and takes up the rest."""
     other: Place | None = None
     """Where the other half of the trouble stands."""
     rests_on: tuple[Place, ...] = ()

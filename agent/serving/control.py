@@ -1,17 +1,20 @@
-"""The control socket: what `status`, `renew` and `wait` ask. Mode 0600: its file is the only guard.
+"""The control socket: what `status`, `renew`, `revoke` and `wait` ask. Mode 0600: its file is the only guard.
 
-GET /status · POST /renew with {"names": [...]} or {"all": true} · GET /wait?timeout=SECONDS
+GET /status · POST /renew with {"names": [...]} or {"all": true} · POST /revoke with {"names": [...]} · GET /wait?timeout=SECONDS
 """
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
-from typing import Any
+import socket
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
 
 from agent.clock import Clock
+from agent.ledger import Revocation
 from agent.model import Key
 from agent.serving.status import describe
 from agent.store import Store
@@ -23,6 +26,20 @@ RENEWAL = 60.0
 """Seconds that a renewal may take before the answer says that it goes on."""
 
 
+class Operator(Protocol):
+    """Carries out what ends an identity, and what lets it run again."""
+
+    @property
+    def revoked(self) -> Mapping[str, Revocation]:
+        """Those that were revoked."""
+
+    async def revoke(self, name: str, by: str) -> bool:
+        """Withdraw an identity; return whether a restart will know of it. Raises KeyError if there is none."""
+
+    async def reinstate(self, name: str) -> bool:
+        """Let a revoked identity run again; False if it was not revoked."""
+
+
 class ControlEndpoint:
     """For the person at the same machine."""
 
@@ -32,24 +49,32 @@ class ControlEndpoint:
         clock: Clock,
         refused: Callable[[], Sequence[str]] = tuple,
         failures: Callable[[], Sequence[TaskFailure]] = tuple,
+        operator: Operator | None = None,
     ) -> None:
         """`refused`: why the configuration file as it is now was refused, a line each; `failures`: of the agent's own tasks."""
         self._store = store
         self._clock = clock
         self._refused = refused
         self._failures = failures
+        self._operator = operator
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request."""
         match request.method, request.path:
             case "GET", "/status":
-                return _json(200, describe(self._store, self._clock, self._refused(), self._failures()))
+                return _json(200, self._describe())
             case "GET", "/wait":
                 return await self._wait(request)
             case "POST", "/renew":
                 return await self._renew(request)
+            case "POST", "/revoke":
+                return await self._revoke(request)
             case _:
-                return _json(404, {"error": "not found: try GET /status, GET /wait, POST /renew"})
+                return _json(404, {"error": "not found: try GET /status, GET /wait, POST /renew, POST /revoke"})
+
+    def _describe(self) -> dict[str, Any]:
+        revoked = self._operator.revoked if self._operator else {}
+        return describe(self._store, self._clock, self._refused(), self._failures(), revoked)
 
     async def _wait(self, request: web.BaseRequest) -> web.Response:
         try:
@@ -62,25 +87,45 @@ class ControlEndpoint:
                     await self._store.change()
         except TimeoutError:
             pass
-        return _json(200, describe(self._store, self._clock, self._refused(), self._failures()))
+        return _json(200, self._describe())
 
     async def _renew(self, request: web.BaseRequest) -> web.Response:
         try:
             wanted = json.loads(await request.read())
-            names = (
-                [profile.name for profile in self._store.profiles()]
-                if wanted.get("all")
-                else list(dict.fromkeys(str(name) for name in wanted["names"]))
-            )
+            every = bool(wanted.get("all"))
+            named = [profile.name for profile in self._store.profiles()] if every else [str(name) for name in wanted["names"]]
+            names = list(dict.fromkeys(named))
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             return _json(400, {"error": 'send {"names": [...]} or {"all": true}'})
         if unknown := [name for name in names if self._store.profile(name) is None]:
             return _json(404, {"error": f"there is no identity {', '.join(unknown)}"})
-        results = await asyncio.gather(*(self._renew_one(name) for name in names))
+        results = await asyncio.gather(*(self._renew_one(name, by_name=not every) for name in names))
         return _json(200, {"renewals": dict(zip(names, results, strict=True))})
 
-    async def _renew_one(self, name: str) -> str:
-        """What came of it: `renewed`, `failed`, `too_recent` or `pending`."""
+    async def _revoke(self, request: web.BaseRequest) -> web.Response:
+        try:
+            names = list(dict.fromkeys(str(name) for name in json.loads(await request.read())["names"]))
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            return _json(400, {"error": 'send {"names": [...]}'})
+        if unknown := [name for name in names if self._operator is None or self._store.profile(name) is None]:
+            return _json(404, {"error": f"there is no identity {', '.join(unknown)}"})
+        results = await asyncio.gather(*(self._revoke_one(name, _peer(request)) for name in names))
+        return _json(200, {"revocations": dict(zip(names, results, strict=True))})
+
+    async def _revoke_one(self, name: str, by: str) -> str:
+        """What came of it: `revoked`, `forgotten_at_restart` or `failed`."""
+        try:
+            return "revoked" if self._operator and await self._operator.revoke(name, by) else "forgotten_at_restart"
+        except KeyError:
+            return "failed"  # a reload took it away meanwhile
+
+    async def _renew_one(self, name: str, *, by_name: bool = True) -> str:
+        """What came of it: `renewed`, `failed`, `too_recent`, `pending` or `revoked`. Only who names it lets a revoked one run again."""
+        if self._operator and name in self._operator.revoked:
+            if not by_name:
+                return "revoked"
+            await self._operator.reinstate(name)
+            return await self._first(name)
         record = self._store.record(Key(name))
         if record is None:
             return "failed"
@@ -96,6 +141,27 @@ class ControlEndpoint:
         except TimeoutError:
             return "pending"
         return "failed" if record.failure else "renewed"
+
+    async def _first(self, name: str) -> str:
+        """What the first attempt of an identity that has just begun came to."""
+        try:
+            async with asyncio.timeout(RENEWAL):
+                while record := self._store.record(Key(name)):
+                    if record.grant or record.failure:
+                        return "renewed" if record.grant else "failed"
+                    await record.news.wait()
+        except TimeoutError:
+            return "pending"
+        return "failed"
+
+
+def _peer(request: web.BaseRequest) -> str:
+    """Who is at the other end of the socket, as the kernel says."""
+    connection = request.transport.get_extra_info("socket") if request.transport else None
+    if connection is None or connection.family != socket.AF_UNIX:
+        return "an unknown user"
+    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return f"uid {uid}"
 
 
 def _json(status: int, body: dict[str, Any]) -> web.Response:

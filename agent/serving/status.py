@@ -1,11 +1,12 @@
 """The state of everything as plain data: what `wi-agent status` shows. Holds no secret, because the store shows none."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from agent import __version__
 from agent.clock import Clock
+from agent.ledger import Revocation
 from agent.model import Key
 from agent.record import Failure, Landing, Observation, Profile, Record, credential_span, landing_state, token_span
 from agent.schedule import Span, State
@@ -13,7 +14,13 @@ from agent.store import Store
 from agent.tasks import TaskFailure
 
 
-def describe(store: Store, clock: Clock, refused: Sequence[str] = (), failures: Sequence[TaskFailure] = ()) -> dict[str, Any]:
+def describe(
+    store: Store,
+    clock: Clock,
+    refused: Sequence[str] = (),
+    failures: Sequence[TaskFailure] = (),
+    revoked: Mapping[str, Revocation] | None = None,
+) -> dict[str, Any]:
     """All identities; `refused` is why the configuration file as it is now was, a line each; `failures` those of the agent's tasks."""
     now = clock.now()
     return {
@@ -23,11 +30,15 @@ def describe(store: Store, clock: Clock, refused: Sequence[str] = (), failures: 
         "refusedConfiguration": list(refused),
         "failedTasks": [_task(failure) for failure in failures],
         "identities": [
-            _identity(store, profile, record, now)
+            _identity(store, profile, record, now) | {"revoked": _revocation((revoked or {}).get(profile.name))}
             for profile in sorted(store.profiles(), key=lambda profile: profile.name)
             if (record := store.record(Key(profile.name)))
         ],
     }
+
+
+def _revocation(revocation: Revocation | None) -> dict[str, Any] | None:
+    return {"at": _time(revocation.at), "by": revocation.by} if revocation else None
 
 
 def _task(failure: TaskFailure) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agent.reading import check
+from agent.tenancy import forbidden
 from tests.config.writing import told, verdict
 
 SUBJECT = "system:serviceaccount:"
@@ -48,19 +50,49 @@ def test_combinations_that_contradict_themselves_are_refused_at_start(tmp_path: 
 
 
 @pytest.mark.parametrize(
+    ("source", "tenancy"),
+    [
+        (account("tenant2"), {"namespaces": ["tenant1"]}),
+        (account("tenant1"), {"objectLevel": False}),
+        ({"type": "issuer", "subject": SUBJECT + "tenant2:app"}, {"namespaces": ["tenant1"]}),
+        ({"type": "file", "path": "/x"}, {"requireServiceAccount": True}),
+    ],
+)
+def test_forbidden_identity_is_refused_at_start_and_no_fault_of_a_reload(tmp_path: Path, source: dict, tenancy: dict) -> None:
+    text = of(source, tenancy)
+    assert verdict(tmp_path, text).config is None
+    (tmp_path / "config.yaml").write_text(text)
+    reloaded = check(tmp_path / "config.yaml", {}, reload=True)
+    assert (reloaded.faults, len(reloaded.warnings)) == ([], 1)
+    assert reloaded.config
+    assert forbidden(reloaded.config.identities[0], reloaded.config.tenancy)
+
+
+@pytest.mark.parametrize("tenancy", [{"namespaces": []}, {"objectLevel": False, "namespaces": ["tenant1"]}])
+def test_tenancy_that_contradicts_itself_is_refused_at_a_reload_too(tmp_path: Path, tenancy: dict) -> None:
+    (tmp_path / "config.yaml").write_text(of(account(), tenancy))
+    assert check(tmp_path / "config.yaml", {}, reload=True).config is None
+
+
+def test_nameless_identity_without_a_default_is_refused_at_a_reload_too(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(of(NAMELESS, {"namespaces": ["tenant1"]}))
+    assert check(tmp_path / "config.yaml", {}, reload=True).config is None
+
+
+@pytest.mark.parametrize(
     ("source", "tenancy", "fault"),
     [
         # namespaces, by equality
         (account("tenant1"), {"namespaces": ["tenant1"]}, ""),
-        (account("tenant10"), {"namespaces": ["tenant1"]}, "serviceAccount.namespace: tenant10 is none of"),
-        (account("tenant1"), {"namespaces": ["tenant10"]}, "serviceAccount.namespace: tenant1 is none of"),
-        (account("enant1"), {"namespaces": ["tenant1"]}, "is none of"),
+        (account("tenant10"), {"namespaces": ["tenant1"]}, "serviceAccount.namespace: tenant10 is not in"),
+        (account("tenant1"), {"namespaces": ["tenant10"]}, "serviceAccount.namespace: tenant1 is not in"),
+        (account("enant1"), {"namespaces": ["tenant1"]}, "is not in"),
         ({"type": "issuer", "subject": SUBJECT + "tenant1:app"}, {"namespaces": ["tenant1"]}, ""),
-        ({"type": "issuer", "subject": SUBJECT + "tenant10:app"}, {"namespaces": ["tenant1"]}, "source.subject: tenant10 is none of"),
-        ({"type": "issuer", "subject": SUBJECT + "tenant1"}, {"namespaces": ["tenant1"]}, "source.subject: no ServiceAccount's"),
-        ({"type": "issuer", "subject": SUBJECT + ":app"}, {"namespaces": ["tenant1"]}, "source.subject: no ServiceAccount's"),
-        ({"type": "issuer", "subject": SUBJECT + "tenant1:app:x"}, {"namespaces": ["tenant1"]}, "source.subject: no ServiceAccount's"),
-        ({"type": "issuer", "subject": "somebody"}, {"namespaces": ["tenant1"]}, ""),
+        ({"type": "issuer", "subject": SUBJECT + "tenant10:app"}, {"namespaces": ["tenant1"]}, "source.subject: tenant10 is not in"),
+        ({"type": "issuer", "subject": SUBJECT + "tenant1"}, {"namespaces": ["tenant1"]}, "subject is not a ServiceAccount's"),
+        ({"type": "issuer", "subject": SUBJECT + ":app"}, {"namespaces": ["tenant1"]}, "subject is not a ServiceAccount's"),
+        ({"type": "issuer", "subject": SUBJECT + "tenant1:app:x"}, {"namespaces": ["tenant1"]}, "subject is not a ServiceAccount's"),
+        ({"type": "issuer", "subject": "somebody"}, {"namespaces": ["tenant1"]}, "the subject is not a ServiceAccount's"),
         # every identity is a ServiceAccount's
         (account(), {"requireServiceAccount": True}, ""),
         ({"type": "file", "path": "/x"}, {"requireServiceAccount": True}, "source.type: tenancy.requireServiceAccount is true"),

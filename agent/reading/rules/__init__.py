@@ -16,8 +16,8 @@ def findings(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     yield from identities.authorizations(config, environ)
 
 
-def placed(document: Document, found: Iterable[Finding]) -> tuple[list[Fault], list[Fault]]:
-    """Faults and warnings, each in the order of the lines."""
+def placed(document: Document, found: Iterable[Finding], *, reload: bool = False) -> tuple[list[Fault], list[Fault]]:
+    """Faults and warnings, each in the order of the lines. At a reload an identity that tenancy forbids is no fault of the file."""
     refused: list[Fault] = []
     doubtful: list[Fault] = []
     for finding in found:
@@ -26,5 +26,7 @@ def placed(document: Document, found: Iterable[Finding]) -> tuple[list[Fault], l
                 break
             continue
         other = f" ({show(finding.other)} in line {document.line(finding.other)})" if finding.other else ""
-        (doubtful if finding.warning else refused).append(document.fault(finding.place, finding.message + other))
+        (doubtful if finding.warning or (reload and finding.forbids) else refused).append(
+            document.fault(finding.place, finding.message + other)
+        )
     return sorted(refused, key=by_line), sorted(doubtful, key=by_line)

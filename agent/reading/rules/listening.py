@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from ipaddress import ip_address
+from pathlib import Path
 
 from agent.config import Config, own_ports
 from agent.reading.fault import Finding, Place
@@ -99,4 +100,21 @@ def _link_local(address: Address) -> bool:
         return False
 
 
-RULES = (once, private, anywhere, sockets)
+def remembered(config: Config) -> Iterator[Finding]:
+    """The ledger has a place, and one of its own. Beside the socket it has one if the agent can listen there at all."""
+    place: Place = ("control", "ledger")
+    if config.control.ledger is None:
+        return
+    path = os.path.abspath(config.control.ledger)  # noqa: PTH100  # Path.absolute keeps `..`
+    if not config.control.ledger or path == os.path.abspath(config.control.socket):  # noqa: PTH100  # as above
+        yield Finding(place=place, message="needs a file of its own: write a path, such as /var/lib/wi-agent/ledger")
+        return
+    around = next(folder for folder in Path(path).parents if os.path.lexists(folder))
+    if os.path.isdir(path) or not os.path.isdir(around):  # noqa: PTH112  # no error where it may not be looked at
+        yield Finding(place=place, message=f"{path if around.is_dir() else around} is in the way: choose another path")
+    elif not os.access(around, os.W_OK | os.X_OK):
+        message = f"uid {os.geteuid()} cannot write to {around}, so a revocation or a removal while the agent is down would be forgotten"
+        yield Finding(place=place, message=message, warning=True)
+
+
+RULES = (once, private, anywhere, sockets, remembered)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from agent.config import Config
 from agent.reading.fault import Finding, Place
 from agent.sources.kubernetes import KubernetesSettings
-from agent.tenancy import inconsistencies, refusals
+from agent.tenancy import incomplete, inconsistencies, refusals
 
 
 def consistent(config: Config) -> Iterator[Finding]:
@@ -19,8 +19,11 @@ def allowed(config: Config) -> Iterator[Finding]:
     """Each identity is one that the block allows."""
     for index, identity in enumerate(config.identities):
         block: Place = ("identities", index)
+        rests_on: tuple[Place, ...] = (("tenancy",), (*block, "source"))
+        for steps, message in incomplete(identity, config.tenancy):
+            yield Finding(place=(*block, *steps), message=message, rests_on=rests_on)
         for steps, message in refusals(identity, config.tenancy):
-            yield Finding(place=(*block, *steps), message=message, rests_on=(("tenancy",), (*block, "source")))
+            yield Finding(place=(*block, *steps), message=message, rests_on=rests_on, forbids=True)
 
 
 def annotated(config: Config) -> Iterator[Finding]:

@@ -1,0 +1,182 @@
+"""The ledger: which identity was delivered where, and which were revoked. It outlives the process and holds no secret.
+
+What is removed from the configuration while the agent is down is withdrawn by it at the next start, and what was revoked stays
+revoked. It names places only: whether the files there are the identity's, the files say.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from agent.disk.private_file import PrivateFile
+from agent.errors import ConfigError
+from agent.offload import in_thread
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+MAX_LEDGER_BYTES = 16 << 20
+"""A place takes some 150."""
+DISK_TIMEOUT_SECONDS = 2.0
+"""For which a start, a reload or a revocation waits for the disk under the ledger."""
+NOT_READ = "see which identities are revoked, and look for files of identities that were removed from the configuration"
+NOT_WRITTEN = "make room, or let the agent write there; what is revoked or removed until then is forgotten at a restart"
+
+
+class Delivered(msgspec.Struct, frozen=True, order=True):
+    """Where an identity is delivered, or was and may still be."""
+
+    identity: str
+    kind: str
+    """Of the sink: `files`."""
+    location: str
+    """As that kind of sink names a place: an absolute path."""
+
+
+class Revocation(msgspec.Struct, frozen=True, kw_only=True):
+    """When and by whom an identity was revoked."""
+
+    at: datetime
+    by: str
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the file."""
+
+    version: int
+    delivered: tuple[Delivered, ...] = ()
+    revoked: dict[str, Revocation] = {}
+
+
+class Ledger:
+    """One for the process."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """`path` None: nothing is remembered over a restart."""
+        self._path = path
+        self._file = PrivateFile(path, MAX_LEDGER_BYTES) if path else None
+        self._writable = False
+        self._turn = asyncio.Lock()
+        self._busy = False
+        self._unread = False
+        """The disk has not answered yet: what the file holds must not be overwritten unseen."""
+        self._written: bytes | None = None
+        self._failure = ""
+        self.delivered: frozenset[Delivered] = frozenset()
+        self.revoked: Mapping[str, Revocation] = {}
+
+    async def open(self, *, keep: bool = True) -> None:
+        """Read it, and hold it unless it is not to be kept; what cannot be read counts as empty, and is logged.
+
+        Raises ConfigError if another agent holds it.
+        """
+        if self._file is None:
+            return
+        file, self._writable = self._file, keep
+        try:
+            if keep:
+                await self._from_the_disk(file.hold)
+        except BlockingIOError:
+            remedy = "stop it, or set another control.socket or control.ledger"
+            raise ConfigError(f"another agent answers for the ledger {self._path}", remedy=remedy) from None
+        except (OSError, TimeoutError):
+            pass  # to read it says why, or to write it
+        await self._read(file)
+
+    async def _read(self, file: PrivateFile) -> None:
+        self._unread = False
+        try:
+            content = _parsed(await self._from_the_disk(file.read))
+        except (OSError, TimeoutError, ValueError) as error:
+            self._unread = isinstance(error, TimeoutError)
+            log.error("ledger.not_read", path=str(self._path), error=_said(error), remedy=NOT_READ)  # noqa: TRY400  # no more to it
+            return
+        self.delivered, self.revoked = self.delivered | frozenset(content.delivered), {**content.revoked, **self.revoked}
+
+    def close(self) -> None:
+        """Let another agent have it."""
+        if self._file:
+            self._file.release()
+
+    async def record(self, delivered: Iterable[Delivered]) -> bool:
+        """Replace the places, as `save` returns."""
+        self.delivered = frozenset(delivered)
+        return await self.save()
+
+    async def revoke(self, name: str, revocation: Revocation) -> bool:
+        """Note that an identity was revoked, as `save` returns."""
+        self.revoked = {**self.revoked, name: revocation}
+        return await self.save()
+
+    async def reinstate(self, name: str) -> bool:
+        """Note that an identity is revoked no longer, as `save` returns."""
+        self.revoked = {other: revocation for other, revocation in self.revoked.items() if other != name}
+        return await self.save()
+
+    async def save(self) -> bool:
+        """Write what is known, unless the file holds it; return whether it does. A failure is logged and delays nothing further."""
+        if self._file is None or not self._writable:
+            return False
+        file = self._file
+        async with self._turn:
+            if self._unread:
+                await self._read(file)
+            if self._unread:
+                return False
+            content = Content(version=1, delivered=tuple(sorted(self.delivered)), revoked=dict(sorted(self.revoked.items())))
+            encoded = msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
+            if encoded == self._written:
+                return True
+            self._written = None
+            try:
+                await self._from_the_disk(lambda: file.write(encoded))
+            except (OSError, TimeoutError) as error:
+                if self._failure != (reason := _said(error)):
+                    self._failure = reason
+                    log.error("ledger.not_written", path=str(self._path), error=reason, remedy=NOT_WRITTEN)  # noqa: TRY400  # as above
+                return False
+            self._written = encoded
+            if self._failure:
+                self._failure = ""
+                log.info("ledger.recovered", path=str(self._path))
+            return True
+
+    async def _from_the_disk(self, call: Callable[[], T]) -> T:
+        """Raises TimeoutError, also while an earlier call has not come back from the disk."""
+        if self._busy:
+            raise TimeoutError
+        self._busy = True
+
+        def work() -> T:
+            try:
+                return call()
+            finally:
+                self._busy = False
+
+        async with asyncio.timeout(DISK_TIMEOUT_SECONDS):
+            return await in_thread("ledger", work)
+
+
+def _parsed(text: bytes | None) -> Content:
+    """Raises ValueError for what is not a ledger."""
+    if not text:
+        return Content(version=1)
+    try:
+        content = msgspec.json.decode(text, type=Content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError("it is not a ledger") from None
+    if content.version != 1:
+        raise ValueError(f"it has version {content.version}, of another agent")
+    if any(revocation.at.tzinfo is None for revocation in content.revoked.values()):
+        raise ValueError("it is not a ledger: a time names no zone")
+    return content
+
+
+def _said(error: Exception) -> str:
+    return "the disk has not answered" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,111 @@
+"""Files of identities that are no longer delivered there: removed from the configuration while the agent was down, or moved.
+
+The ledger says where they were. What cannot be removed yet, because a disk does not answer or a sink holds it, is retried.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Collection, Mapping
+
+import structlog
+
+from agent.authorization import FILE, is_of
+from agent.config import Identity
+from agent.departure import PATIENCE, whereabouts
+from agent.disk import orphan
+from agent.errors import RefreshError
+from agent.ledger import Delivered, Ledger
+from agent.offload import in_thread
+from agent.store import Store
+from agent.toolbox import Toolbox
+
+log = structlog.get_logger()
+
+RETRY_SECONDS = 10.0
+MAX_PATH_BYTES = 4095
+"""PATH_MAX of Linux, without its NUL."""
+
+
+def delivered(identity: Identity) -> list[Delivered]:
+    """Where the configuration has it delivered."""
+    return [Delivered(identity.name, "files", os.path.abspath(sink.directory)) for sink in identity.sinks]  # noqa: PTH100  # as the sink does
+
+
+class Orphans:
+    """All of them."""
+
+    def __init__(self, ledger: Ledger, store: Store, toolbox: Toolbox, configured: Callable[[], Mapping[str, Identity]]) -> None:
+        """`configured`: the identities as configured at this moment."""
+        self._ledger = ledger
+        self._store = store
+        self._clock = toolbox.clock
+        self._configured = configured
+        self._under_way: set[Delivered] = set()
+        """Whose thread has not come back from the disk."""
+        self._told: set[Delivered] = set()
+        self.changed = asyncio.Event()
+        """Set when the configuration has changed."""
+
+    async def run(self) -> None:
+        """Withdraw what is left, and retry what could not be withdrawn; for ever."""
+        while True:
+            self.changed.clear()
+            left = [place for place in self.left() if self._may_go(place)]
+            await asyncio.gather(*(self._withdraw(place) for place in left))
+            await self._ledger.save()
+            await self._clock.wait(self.changed, RETRY_SECONDS)
+
+    async def make_way(self, locations: Collection[str]) -> None:
+        """Withdraw what is left in these places at once: another identity is to be delivered there."""
+        await asyncio.gather(*(self._withdraw(place) for place in self.left() if _where(place) in locations))
+
+    def left(self) -> list[Delivered]:
+        """Places in the ledger at which the configuration delivers their identity no longer."""
+        wanted = {(name, _where(place)) for name, identity in self._configured().items() for place in delivered(identity)}
+        return [place for place in sorted(self._ledger.delivered) if (place.identity, _where(place)) not in wanted]
+
+    def _may_go(self, place: Delivered) -> bool:
+        """An identity that moved keeps its old files until it is delivered at its new place."""
+        if place.identity not in self._configured() or place.identity in self._ledger.revoked:
+            return True
+        return self._store.profile(place.identity) is not None and self._store.delivered(place.identity, self._clock.now())
+
+    async def _withdraw(self, place: Delivered) -> None:
+        if place in self._under_way:
+            return
+        if place.kind != "files":
+            self._tell(place, f"no sink of kind {place.kind!r} is known")  # a newer agent wrote it
+            return
+        if not place.location.startswith("/") or "\0" in place.location or len(place.location.encode()) > MAX_PATH_BYTES:
+            self._forget(place)
+            return
+        self._under_way.add(place)
+
+        def work() -> bool:
+            try:
+                return orphan.remove(place.location, place.identity, beside=FILE, is_identitys=lambda text: is_of(text, place.identity))
+            finally:
+                self._under_way.discard(place)
+
+        try:
+            async with asyncio.timeout(PATIENCE):
+                removed = await in_thread(f"withdraw {place.identity}", work)
+        except (OSError, RefreshError, TimeoutError) as error:
+            self._tell(place, getattr(error, "strerror", None) or str(error) or "the disk has not answered")
+            return
+        if removed:
+            log.info("orphan.withdrawn", identity=place.identity, sink=f"{place.kind}:{place.location}")
+        self._forget(place)
+
+    def _forget(self, place: Delivered) -> None:
+        self._told.discard(place)
+        self._ledger.delivered -= {place}
+
+    def _tell(self, place: Delivered, reason: str) -> None:
+        if place not in self._told:
+            self._told.add(place)
+            log.warning("orphan.not_withdrawn", identity=place.identity, sink=f"{place.kind}:{place.location}", error=reason)
+
+
+def _where(place: Delivered) -> str:
+    return whereabouts(f"{place.kind}:{place.location}")
