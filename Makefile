@@ -8,6 +8,14 @@ INSTALL := PYTHONWARNINGS=ignore $(PIP) install --no-deps --no-build-isolation -
 CLEAN := env -i PATH="$$PATH" HOME="$$HOME" LANG=C.UTF-8 CI="$$CI" $(if $(KUBEBUILDER_ASSETS),KUBEBUILDER_ASSETS="$$KUBEBUILDER_ASSETS")
 # More than there are processors: the long ones mostly wait for a rotation.
 WORKERS ?= $(shell echo $$((2 * $$(nproc))))
+# Most tests run in parallel; then those that are marked `alone` run one after another, and nothing beside them. Each part prints
+# pytest's own summary. Both have to pass; ARGS may leave one of them without a test (pytest ends with 5), but not both.
+define tests
+parallel=0; alone=0; \
+$(CLEAN) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --alone without -m '$(1)' $(ARGS) || parallel=$$?; \
+test $$parallel -eq 2 || $(CLEAN) $(BIN)/pytest -q -n 0 --alone only -m '$(1)' $(ARGS) || alone=$$?; \
+case $$parallel/$$alone in 0/0|0/5|5/0) ;; 0/*|5/*) exit $$alone ;; *) exit $$parallel ;; esac
+endef
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --build-deps-for editable \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
@@ -33,10 +41,10 @@ demo: .venv/dev ## boto3 and the aws command line take credentials by endpoint a
 	@$(CLEAN) sh scripts/demo.sh $(ARGS)
 
 test: .venv/dev ## all but the long ones; in CI the matrix of real SDKs too
-	@$(CLEAN) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m 'not torture and not nightly$(if $(CI),, and not matrix)' $(ARGS)
+	@$(call tests,not torture and not nightly$(if $(CI),, and not matrix))
 
 matrix: .venv/dev ## unmodified SDKs of every cloud, over several rotations
-	@$(CLEAN) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m matrix $(ARGS)
+	@$(call tests,matrix)
 
 torture: .venv/dev ## the long ones
 	@$(CLEAN) $(BIN)/pytest -m 'torture or nightly' --timeout 3600 $(ARGS)

@@ -1,10 +1,41 @@
-"""Where CI is set, a test that is skipped has failed: a check that quietly did not run is no check."""
+"""Two rules for every run: in CI a skipped test has failed, and tests that need the machine for themselves run by themselves."""
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+MARK = "pytest.mark.alone"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make test` and `make matrix` run pytest twice: in parallel without these tests, and serially with nothing else."""
+    parser.addoption("--alone", choices=("without", "only"), help="leave out the tests that are marked `alone`, or all others")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Apply `--alone`."""
+    if wanted := config.getoption("alone"):
+        dropped = [item for item in items if (item.get_closest_marker("alone") is None) is (wanted == "only")]
+        items[:] = [item for item in items if item not in set(dropped)]
+        config.hook.pytest_deselected(items=dropped)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: Any) -> Any:
+    """Import no module without the mark for `--alone only`: all of them take half a minute of processor time."""
+    config = parent.config
+    if config.getoption("alone") != "only" or any("::" in argument for argument in config.args) or MARK in module_path.read_text():
+        return None
+    return _Skipped.from_parent(parent, path=module_path)
+
+
+class _Skipped(pytest.Module):
+    """A module without a test that is marked `alone`."""
+
+    def collect(self) -> list[Any]:
+        return []
 
 
 def _demand(report: Any) -> Any:
