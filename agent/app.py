@@ -62,7 +62,7 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
     try:
         async with _parts(config, clock, environ) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             tasks = Tasks(group, parts.store, parts.toolbox)
-            ledger = Ledger(Path(config.control.ledger_path))
+            ledger = Ledger(Path(config.control.ledger_path), socket="" if config.control.ledger else config.control.socket)
             stack.callback(ledger.close)
             await ledger.open()
             fleet = Fleet(parts.store, parts.toolbox, tasks, environ, ledger)

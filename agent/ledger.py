@@ -5,6 +5,7 @@ revoked. It names places only: whether the files there are the identity's, the f
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -21,8 +22,10 @@ T = TypeVar("T")
 
 log = structlog.get_logger()
 
-MAX_LEDGER_BYTES = 16 << 20
+MAX_LEDGER_BYTES = 4 << 20
 """A place takes some 150."""
+MAX_PATH_BYTES = 4095
+"""PATH_MAX of Linux, without its NUL."""
 DISK_TIMEOUT_SECONDS = 2.0
 """For which a start, a reload or a revocation waits for the disk under the ledger."""
 NOT_READ = "see which identities are revoked, and look for files of identities that were removed from the configuration"
@@ -57,9 +60,10 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
 class Ledger:
     """One for the process."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        """`path` None: nothing is remembered over a restart."""
+    def __init__(self, path: Path | None = None, *, socket: str = "") -> None:
+        """`path` None: nothing is remembered over a restart. `socket`: that of the agents beside whose socket it is."""
         self._path = path
+        self._socket = socket
         self._file = PrivateFile(path, MAX_LEDGER_BYTES) if path else None
         self._writable = False
         self._turn = asyncio.Lock()
@@ -83,8 +87,9 @@ class Ledger:
             if keep:
                 await self._from_the_disk(file.hold)
         except BlockingIOError:
-            remedy = "stop it, or set another control.socket or control.ledger"
-            raise ConfigError(f"another agent answers for the ledger {self._path}", remedy=remedy) from None
+            if self._socket:
+                raise ConfigError(f"another agent answers on {self._socket}", remedy="stop it, or set another control.socket") from None
+            raise ConfigError(f"another agent keeps the ledger {self._path}", remedy="stop it, or set another control.ledger") from None
         except (OSError, TimeoutError):
             pass  # to read it says why, or to write it
         await self._read(file)
@@ -175,7 +180,19 @@ def _parsed(text: bytes | None) -> Content:
         raise ValueError(f"it has version {content.version}, of another agent")
     if any(revocation.at.tzinfo is None for revocation in content.revoked.values()):
         raise ValueError("it is not a ledger: a time names no zone")
-    return content
+    sound = tuple(place for place in content.delivered if _is_sound(place))
+    return Content(version=1, delivered=sound, revoked=content.revoked)
+
+
+def _is_sound(place: Delivered) -> bool:
+    """Whether it can be a place at all: what another wrote there must not end the agent."""
+    try:
+        length = len(os.fsencode(place.location))
+    except UnicodeEncodeError:
+        return False
+    if not 0 < length <= MAX_PATH_BYTES or "\0" in place.location:
+        return False
+    return place.kind != "files" or place.location.startswith("/")
 
 
 def _said(error: Exception) -> str:

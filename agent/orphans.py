@@ -22,8 +22,6 @@ from agent.toolbox import Toolbox
 log = structlog.get_logger()
 
 RETRY_SECONDS = 10.0
-MAX_PATH_BYTES = 4095
-"""PATH_MAX of Linux, without its NUL."""
 
 
 def delivered(identity: Identity) -> list[Delivered]:
@@ -61,8 +59,11 @@ class Orphans:
 
     def left(self) -> list[Delivered]:
         """Places in the ledger at which the configuration delivers their identity no longer."""
-        wanted = {(name, _where(place)) for name, identity in self._configured().items() for place in delivered(identity)}
-        return [place for place in sorted(self._ledger.delivered) if (place.identity, _where(place)) not in wanted]
+        wanted = {place for identity in self._configured().values() for place in delivered(identity)}
+        unknown = sorted(self._ledger.delivered - wanted)
+        names = {place.identity for place in unknown}
+        spelled = {(place.identity, _where(place)) for place in wanted if place.identity in names}  # the same place by another path
+        return [place for place in unknown if (place.identity, _where(place)) not in spelled]
 
     def _may_go(self, place: Delivered) -> bool:
         """An identity that moved keeps its old files until it is delivered at its new place."""
@@ -75,9 +76,6 @@ class Orphans:
             return
         if place.kind != "files":
             self._tell(place, f"no sink of kind {place.kind!r} is known")  # a newer agent wrote it
-            return
-        if not place.location.startswith("/") or "\0" in place.location or len(place.location.encode()) > MAX_PATH_BYTES:
-            self._forget(place)
             return
         self._under_way.add(place)
 

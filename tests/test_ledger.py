@@ -82,6 +82,13 @@ async def test_what_is_not_a_ledger_counts_as_empty_and_is_replaced(path, conten
     assert json.loads(path.read_text())["delivered"][0]["identity"] == "app"
 
 
+@pytest.mark.parametrize("location", ["x\\u0000", "/x\\u0000", "relative", "", "/" + "x" * 5000, "/\\udcff"])
+async def test_what_cannot_be_a_place_is_left_out(path, location):
+    path.parent.mkdir()
+    path.write_text(f'{{"version": 1, "delivered": [{{"identity": "app", "kind": "files", "location": "{location}"}}]}}')
+    assert (await opened(path)).delivered == frozenset()
+
+
 @pytest.mark.parametrize("how", ["link", "another uid's", "writable", "two names", "directory", "pipe"])
 async def test_what_another_could_have_written_is_not_believed(path, how):
     path.parent.mkdir()
@@ -114,7 +121,7 @@ async def test_what_another_could_have_written_is_not_believed(path, how):
 async def test_second_agent_is_told_and_changes_nothing(path):
     first = await opened(path)
     await first.record({PLACE})
-    with pytest.raises(ConfigError, match=r"another agent answers for the ledger .*agent\.sock\.ledger"):
+    with pytest.raises(ConfigError, match=r"another agent keeps the ledger .*agent\.sock\.ledger"):
         await opened(path)
     await first.record({PLACE, Delivered("b", "files", "/run/b")})
     with pytest.raises(ConfigError):
