@@ -12,7 +12,7 @@ RUN /opt/agent/bin/pip install --require-hashes --only-binary=:all: -r requireme
 COPY pyproject.toml README.md LICENSE ./
 COPY agent agent
 RUN /opt/agent/bin/pip install --no-deps --no-build-isolation . \
-# None of them is needed to run. The agent brings the one part of botocore's data it uses: agent/data.
+# None of them is needed to run. The agent brings the one part of botocore's data it uses: agent/providers/aws/data.
  && /opt/agent/bin/pip uninstall --yes setuptools wheel pip \
  && rm -rf /opt/agent/lib/python3.13/site-packages/botocore/data \
 # Compiled here, because at run time the root is read-only; by hash, so that no time of day is in the image. Without docstrings:

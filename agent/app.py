@@ -14,7 +14,6 @@ from random import SystemRandom
 
 import structlog
 
-from agent.aws.clients import AwsClients
 from agent.clock import Clock, WallClock
 from agent.config import Config, own_ports
 from agent.fleet import Fleet
@@ -22,6 +21,7 @@ from agent.herald import Herald
 from agent.kube.clients import KubeClients
 from agent.ledger import Ledger
 from agent.model import Key
+from agent.providers.aws.client import AwsClients
 from agent.reload import Reloader
 from agent.serving.capacity import Capacity
 from agent.session import Session

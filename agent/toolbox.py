@@ -11,9 +11,9 @@ from agent.tally import Tally
 if TYPE_CHECKING:
     import aiohttp
 
-    from agent.aws.clients import AwsClients
     from agent.issuer.keyring import Keyring
     from agent.kube.clients import KubeClients
+    from agent.providers.aws.client import AwsClients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

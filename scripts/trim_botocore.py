@@ -1,4 +1,4 @@
-"""Makes `agent/data` from the installed botocore: what its STS client reads, and nothing else.
+"""Makes `agent/providers/aws/data` from the installed botocore: what its STS client reads, and nothing else.
 
 botocore parses 1.25 MB of endpoints for every service before it can ask one; that is 7 MiB of memory and the only
 reason why making a client is slow. Run this after botocore was upgraded; a test compares the outcome with what lies there.
@@ -12,12 +12,12 @@ from typing import Any
 import botocore
 
 SOURCE = Path(botocore.__file__).parent / "data"
-TARGET = Path(__file__).resolve().parent.parent / "agent" / "data"
+TARGET = Path(__file__).resolve().parent.parent / "agent" / "providers" / "aws" / "data"
 API = "sts/2011-06-15"
 
 
 def trimmed() -> dict[str, str]:
-    """The text of each file by its path below `agent/data`."""
+    """The text of each file by its path below `agent/providers/aws/data`."""
     endpoints = _read("endpoints.json")
     for partition in endpoints["partitions"]:
         partition["services"] = {name: service for name, service in partition["services"].items() if name == "sts"}

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 from random import SystemRandom
 
 from agent import providers
-from agent.aws.clients import AwsClients
 from agent.clock import Clock
 from agent.config import Config, Identity
 from agent.doctor import cluster, endpoint, exchange, issuer, origin, places
@@ -16,6 +15,7 @@ from agent.doctor.report import Finding, Sheet, Verdict
 from agent.errors import ConfigError, frames
 from agent.issuer.keyring import Keyring
 from agent.kube.clients import KubeClients
+from agent.providers.aws.client import AwsClients
 from agent.session import Session
 from agent.tally import Tally
 from agent.toolbox import Issuer, Toolbox

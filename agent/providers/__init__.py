@@ -3,15 +3,18 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import assert_never
 
-from agent.aws.facts import facts as facts_of_aws
-from agent.azure.variables import served as served_by_azure
-from agent.gcp.variables import from_endpoint as served_by_gcp
 from agent.model import Paths, Provider
-from agent.providers import alibaba, aws, azure, gcp
-from agent.providers.alibaba import AlibabaProvider, AlibabaSettings
-from agent.providers.aws import AwsProvider, AwsSettings
-from agent.providers.azure import AzureProvider, AzureSettings
-from agent.providers.gcp import GcpProvider, GcpSettings
+from agent.providers.alibaba import provider
+from agent.providers.alibaba.provider import AlibabaProvider, AlibabaSettings
+from agent.providers.aws import provider as aws
+from agent.providers.aws.facts import facts as facts_of_aws
+from agent.providers.aws.provider import AwsProvider, AwsSettings
+from agent.providers.azure import provider as azure
+from agent.providers.azure.environment import served as served_by_azure
+from agent.providers.azure.provider import AzureProvider, AzureSettings
+from agent.providers.gcp import provider as gcp
+from agent.providers.gcp.environment import from_endpoint as served_by_gcp
+from agent.providers.gcp.provider import GcpProvider, GcpSettings
 from agent.providers.generic import GenericProvider, GenericSettings
 from agent.toolbox import Toolbox
 from agent.variables import Spot, Variables
@@ -48,7 +51,7 @@ def faults(settings: ProviderSettings) -> Iterator[tuple[str, str]]:
         case GcpSettings():
             return gcp.faults(settings)
         case AlibabaSettings():
-            return alibaba.faults(settings)
+            return provider.faults(settings)
         case _:
             assert_never(settings)
 
@@ -65,14 +68,14 @@ def annotations(settings: ProviderSettings) -> Mapping[str, str]:
         case GcpSettings():
             return gcp.ANNOTATIONS if settings.from_service_account else {}
         case AlibabaSettings():
-            return alibaba.ANNOTATIONS if settings.from_service_account else {}
+            return provider.ANNOTATIONS if settings.from_service_account else {}
         case _:
             assert_never(settings)
 
 
 def annotated(settings: ProviderSettings, text: str) -> str:
     """What an annotation's text stands for."""
-    return alibaba.annotated(settings, text) if isinstance(settings, AlibabaSettings) else text
+    return provider.annotated(settings, text) if isinstance(settings, AlibabaSettings) else text
 
 
 def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Variables | None:
@@ -87,7 +90,7 @@ def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Vari
         case GcpSettings():
             return gcp.environment(settings, identity, paths)
         case AlibabaSettings():
-            return alibaba.environment(settings, identity, paths)
+            return provider.environment(settings, identity, paths)
         case _:
             assert_never(settings)
 
@@ -104,7 +107,7 @@ def served(settings: ProviderSettings, identity: str, spot: Spot) -> Variables |
         case GcpSettings():
             return served_by_gcp(spot)
         case AlibabaSettings():
-            return alibaba.served(settings, identity, spot)
+            return provider.served(settings, identity, spot)
         case _:
             assert_never(settings)
 
@@ -124,7 +127,7 @@ def trust(settings: ProviderSettings, *, issuer: str, subject: str, claims: Coll
         case GcpSettings():
             return gcp.trust_of(settings, issuer=issuer, subject=subject).lines()
         case AlibabaSettings():
-            return alibaba.trust_of(settings, issuer=issuer, subject=subject).lines()
+            return provider.trust_of(settings, issuer=issuer, subject=subject).lines()
         case _:
             assert_never(settings)
 
@@ -152,6 +155,6 @@ def facts(settings: ProviderSettings) -> Mapping[str, str]:
         case GcpSettings():
             return gcp.facts(settings)
         case AlibabaSettings():
-            return alibaba.facts(settings)
+            return provider.facts(settings)
         case _:
             assert_never(settings)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from agent.azure.authority import Authority
 from agent.config import Config, Identity
+from agent.providers.azure.authority import Authority
 from agent.reading import wording
 from agent.reading.document import Document
 from agent.reading.fault import MOST_FAULTS, Fault, Finding, Place, by_line

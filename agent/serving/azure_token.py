@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agent.azure.resources import variant_of
 from agent.model import Grant
 from agent.record import Profile
 from agent.serving.dialect import Countdown, Visit, Want, plain
+from agent.variants import variant_of
 
 HEADERS = {"Content-Type": "application/json; charset=utf-8", "Cache-Control": "no-store"}
 OTHER_SELECTORS = ("object_id", "principal_id", "msi_res_id", "mi_res_id")

@@ -311,7 +311,7 @@ LOADED = """
 import asyncio, json, sys
 from datetime import UTC, datetime
 from random import Random
-from agent.aws.clients import AwsClients
+from agent.providers.aws.client import AwsClients
 from agent.claims import read_token
 from agent.clock import WallClock
 from agent.providers import ProviderSettings, build

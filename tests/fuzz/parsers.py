@@ -16,7 +16,6 @@ from typing import Any
 from yarl import URL
 
 from agent import answers, claims, metrics, providers
-from agent.aws.clients import AwsClients
 from agent.config import Identity
 from agent.disk import manifest
 from agent.errors import AgentError, RefreshError
@@ -26,6 +25,7 @@ from agent.kube.clients import KubeClients
 from agent.kube.refusals import Asker, Question, from_status, refused, sort
 from agent.model import IdentityToken, Secret
 from agent.principal import Sighting, effective, followed, sighted
+from agent.providers.aws.client import AwsClients
 from agent.reading import load
 from agent.serving.control import ControlEndpoint
 from agent.serving.sessions import Sessions

@@ -11,11 +11,11 @@ from urllib.parse import parse_qs
 import pytest
 from aiohttp import web
 
-from agent.aws.clients import AwsClients
 from agent.clock import WallClock
 from agent.config import Config
 from agent.fleet import Fleet
 from agent.model import Key
+from agent.providers.aws.client import AwsClients
 from agent.session import Session
 from agent.settings import convert
 from agent.store import Store

@@ -15,12 +15,12 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from agent.aws.clients import AwsClients
 from agent.clock import WallClock
 from agent.config import Config, Refresh, Tenancy
 from agent.fleet import Fleet
 from agent.ledger import Ledger
 from agent.model import Key
+from agent.providers.aws.client import AwsClients
 from agent.session import Session
 from agent.settings import convert
 from agent.store import Store

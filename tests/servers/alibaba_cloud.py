@@ -9,7 +9,7 @@ import aiohttp
 
 from agent.clock import Clock, WallClock
 from agent.model import IdentityToken
-from agent.providers.alibaba import AlibabaProvider, AlibabaSettings
+from agent.providers.alibaba.provider import AlibabaProvider, AlibabaSettings
 from agent.settings import convert
 from agent.tally import Tally
 from agent.toolbox import Toolbox

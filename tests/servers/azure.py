@@ -11,7 +11,7 @@ import pytest
 from agent.clock import Clock, WallClock
 from agent.errors import RefreshError
 from agent.model import IdentityToken
-from agent.providers.azure import AzureProvider, AzureSettings
+from agent.providers.azure.provider import AzureProvider, AzureSettings
 from agent.settings import convert
 from agent.tally import Tally
 from agent.toolbox import Toolbox

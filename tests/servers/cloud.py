@@ -7,9 +7,9 @@ from typing import Any
 
 import aiohttp
 
-from agent.aws.clients import AwsClients
 from agent.clock import Clock, WallClock
-from agent.providers.aws import AwsProvider, AwsSettings
+from agent.providers.aws.client import AwsClients
+from agent.providers.aws.provider import AwsProvider, AwsSettings
 from agent.settings import convert
 from agent.tally import Tally
 from agent.toolbox import Toolbox

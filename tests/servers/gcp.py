@@ -26,7 +26,7 @@ import jwt
 from aiohttp import web
 
 from agent.clock import Clock, WallClock
-from agent.providers.gcp import GcpProvider, GcpSettings
+from agent.providers.gcp.provider import GcpProvider, GcpSettings
 from agent.settings import convert
 from agent.tally import Tally
 from agent.toolbox import Toolbox

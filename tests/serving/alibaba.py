@@ -4,8 +4,8 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from agent.alibaba.credential import Keys, SessionCredential
 from agent.model import Secret
+from agent.providers.alibaba.credentials import Keys, SessionCredential
 from tests.serving.endpoint import Endpoint, Reply
 
 NAME = "oss-reader"

@@ -4,9 +4,9 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from agent.azure.resources import facts
 from agent.model import Key, Secret
-from agent.providers.azure import AccessToken
+from agent.providers.azure.provider import AccessToken
+from agent.variants import facts
 from tests.serving.endpoint import Endpoint, Reply
 
 NAME = "vault-reader"

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from agent.aws.credential import Keys, SessionCredential
 from agent.clock import Clock, WallClock
 from agent.model import Credential, Grant, Key, Secret
+from agent.providers.aws.credentials import Keys, SessionCredential
 from agent.record import Profile
 from agent.schedule import Policy
 from agent.serving.listener import listening

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from agent.errors import Rejected, Unavailable
-from agent.gcp.credential import AccessToken, IdToken
-from agent.gcp.settings import CLOUD_PLATFORM, EMAIL
 from agent.model import Key, Secret
+from agent.providers.gcp.credentials import AccessToken, IdToken
+from agent.providers.gcp.settings import CLOUD_PLATFORM, EMAIL
 from agent.serving.gce import Gce
 from agent.store import VARIANTS
 from tests.fakes import FakeClock

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from agent.aws.facts import facts
 from agent.errors import Unavailable
 from agent.model import Key
+from agent.providers.aws.facts import facts
 from agent.serving.imds import Imds
 from agent.serving.sessions import Sessions
 from tests.fakes import FakeClock

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.aws.facts import facts
+from agent.providers.aws.facts import facts
 from agent.serving.imds import Imds
 from agent.serving.listener import listening
 from agent.settings import Address

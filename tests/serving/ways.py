@@ -7,8 +7,8 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from agent.gcp.credential import AccessToken
 from agent.model import Secret
+from agent.providers.gcp.credentials import AccessToken
 from tests.serving import alibaba, azure
 from tests.serving.endpoint import AUTHORIZATION, CANARIES, Endpoint, Reply, endpoint
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from agent.config import Config
 from agent.dialects import DIALECTS
-from agent.providers.gcp import GcpSettings
+from agent.providers.gcp.provider import GcpSettings
 from agent.providers.generic import GenericSettings
 from agent.reading.fault import Finding
 from agent.sources.kubernetes import KubernetesSettings

@@ -1,0 +1,1 @@
+"""All that the agent knows of Alibaba Cloud."""

@@ -1,0 +1,149 @@
+"""A token for an access token: azure-identity's ClientAssertionCredential over the process's own HTTP session.
+
+The credential keeps what it got and gives it back until five minutes before the end, so each exchange makes a new one.
+Its pipeline is ours from end to end: no retry, no redirect, no tracing, no log of requests, no proxy of the environment.
+"""
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Self
+from urllib.parse import urlencode
+
+from agent.errors import RefreshError, Rejected, Unavailable
+from agent.model import Secret
+from agent.parsing import json_object
+from agent.providers.azure.errors import RefusedError
+from agent.wire import Answer, Wire
+
+LARGEST = 65536
+"""Characters of an access token, more than any header may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """Who asks, and where."""
+
+    authority: str
+    """`https://` and the host: what the tenant is known under."""
+    asked_at: str
+    """The URL that is really asked, without the tenant; mostly the authority."""
+    tenant: str
+    client: str
+
+
+async def exchange(wire: Wire, application: Application, scope: str, assertion: Secret, *, whose: str) -> tuple[Secret, datetime]:
+    """An access token and when it ends, UTC.
+
+    Raises RefusedError where Entra answers with an error, else Unavailable or Rejected; nothing that was sent or
+    received is in the text or behind it.
+    """
+    from azure.core.exceptions import AzureError  # noqa: PLC0415  # 19 MiB with the next two: msal, cryptography and requests
+    from azure.core.pipeline.policies import ContentDecodePolicy  # noqa: PLC0415  # the same
+    from azure.identity.aio import ClientAssertionCredential  # noqa: PLC0415  # the same
+
+    for name in ("azure", "msal"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # they would repeat what is raised, and at DEBUG what was sent
+    credential = ClientAssertionCredential(
+        application.tenant,
+        application.client,
+        assertion.reveal,
+        authority=application.authority,
+        disable_instance_discovery=True,
+        transport=_Transport(wire, application, whose),
+        policies=[ContentDecodePolicy()],
+    )
+    try:
+        granted = await credential.get_token_info(scope)
+        return Secret(granted.token), datetime.fromtimestamp(granted.expires_on, UTC)
+    except (RefreshError, RefusedError):
+        raise
+    except (AzureError, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
+        failure = Unavailable(f"{whose}: azure-identity could not use the answer ({type(error).__name__})")
+    raise failure  # outside, so that it carries no context to be printed
+
+
+class _Transport:
+    """Stands where azure-core's AioHttpTransport would: that one reads answers without end and puts what it was told into errors."""
+
+    def __init__(self, wire: Wire, application: Application, whose: str) -> None:
+        self._wire = wire
+        self._application = application
+        self._whose = whose
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """The session is shared and stays."""
+
+    async def send(self, request: Any, **_: Any) -> "_Response":
+        """Takes an `azure.core.rest.HttpRequest`; gives what the SDK reads of a response."""
+        path = f"/{self._application.tenant}/oauth2/v2.0/token"
+        if (request.method, request.url) != ("POST", self._application.authority + path):
+            raise Rejected(
+                f"{self._whose}: the SDK chose another address than the configured one", remedy="this is a bug of the agent: report it"
+            )
+        answer = await self._wire.send(
+            "POST",
+            self._application.asked_at + path,
+            headers={"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"},
+            body=urlencode(request.content).encode(),
+        )
+        document = json_object(answer.body) or {}
+        if answer.status != 200 or "error" in document:
+            raise _refusal(answer, document)
+        granted = _granted(document)
+        if granted is None:
+            raise Unavailable(
+                f"{self._whose}: {self._application.asked_at.partition('://')[2]} answered 200 with something that is no token of Entra's",
+                remedy="check provider.endpoint and provider.proxy, and for a sign-in page in between, if this stays",
+            )
+        return _Response(json.dumps(granted))
+
+
+@dataclass(frozen=True, slots=True)
+class _Response:
+    """What `ContentDecodePolicy` and the credential look at."""
+
+    _text: str
+    status_code = 200
+    content_type = "application/json"
+    headers: Mapping[str, str] = None  # type: ignore[assignment]  # nobody reads them
+
+    def text(self, encoding: str | None = None) -> str:  # noqa: ARG002  # the SDK's signature
+        return self._text
+
+
+def _granted(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Of a grant just what is needed, so that nothing else in it can upset the SDK; None where it is not one."""
+    token = document.get("access_token")
+    ends = {name: _whole(document[name]) for name in ("expires_in", "expires_on") if name in document}
+    usable = isinstance(token, str) and 0 < len(token) <= LARGEST and token.isascii() and token.isprintable() and " " not in token
+    if not usable or not ends or None in ends.values():
+        return None
+    return {"token_type": "Bearer", "access_token": token, **ends}
+
+
+def _whole(value: object) -> int | None:
+    """Seconds, which Entra's older endpoints write as text; None for what is none or absurd."""
+    if isinstance(value, str) and value.isdecimal() and value.isascii() and len(value) < 16:
+        return int(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and abs(value) < 1e15:
+        return int(value)
+    return None
+
+
+def _refusal(answer: Answer, document: Mapping[str, Any]) -> RefusedError:
+    codes = document.get("error_codes")
+    number = codes[0] if isinstance(codes, list) and codes else None
+    return RefusedError(
+        status=answer.status,
+        error=str(document.get("error") or ""),
+        number=number if isinstance(number, int) else None,
+        text=str(document.get("error_description") or ""),
+        retry_after=answer.headers.get("Retry-After", ""),
+    )

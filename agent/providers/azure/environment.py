@@ -1,0 +1,80 @@
+"""What makes Azure's SDKs use an identity, from its files or from the endpoint.
+
+DefaultAzureCredential's order: environment (secret, certificate, password), workload identity, managed identity; so what
+would win over the token file, or choose another, is cleared.
+https://learn.microsoft.com/python/api/azure-identity/azure.identity.defaultazurecredential
+https://azure.github.io/azure-workload-identity/docs/installation/mutating-admission-webhook.html
+"""
+
+import json
+import re
+from collections.abc import Mapping
+
+from agent.model import Paths
+from agent.providers.azure.authority import Authority
+from agent.variables import Presented, Spot, Variables
+
+STATIC = (
+    "AZURE_CLIENT_SECRET",
+    "AZURE_CLIENT_CERTIFICATE_PATH",
+    "AZURE_CLIENT_CERTIFICATE_PASSWORD",
+    "AZURE_USERNAME",
+    "AZURE_PASSWORD",
+)
+CHOICE = ("AZURE_TOKEN_CREDENTIALS",)
+MANAGED = ("IDENTITY_ENDPOINT", "IDENTITY_HEADER", "IDENTITY_SERVER_THUMBPRINT", "IMDS_ENDPOINT", "MSI_ENDPOINT", "MSI_SECRET")
+TOKEN_PROXY = ("AZURE_KUBERNETES_TOKEN_PROXY", "AZURE_KUBERNETES_CA_FILE", "AZURE_KUBERNETES_CA_DATA", "AZURE_KUBERNETES_SNI_NAME")
+WORKLOAD = ("AZURE_FEDERATED_TOKEN_FILE", "AZURE_TENANT_ID", "AZURE_CLIENT_ID")
+"""Before managed identity; and a client ID of somebody else's would be asked for."""
+POD_IDENTITY = "AZURE_POD_IDENTITY_AUTHORITY_HOST"
+PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
+"""What a dotenv file needs no quotes for."""
+
+
+def token_file(paths: Paths, *, tenant: str, client: str, authority: Authority) -> Mapping[str, str]:
+    """The four that azure-workload-identity's webhook sets, too."""
+    return {
+        "AZURE_CLIENT_ID": client,
+        "AZURE_TENANT_ID": tenant,
+        "AZURE_FEDERATED_TOKEN_FILE": paths.path("token"),
+        "AZURE_AUTHORITY_HOST": f"{authority.url}/",
+    }
+
+
+def workload_identity(paths: Paths, *, tenant: str, client: str, authority: Authority) -> Variables:
+    """The SDK reads the token file and does the exchange itself."""
+    values = token_file(paths, tenant=tenant, client=client, authority=authority)
+    return Variables(values=values, unset=(*STATIC, *CHOICE, *MANAGED, *TOKEN_PROXY))
+
+
+def served(spot: Spot, identity: str) -> Variables:
+    """The SDK asks the endpoint, as a managed identity."""
+    if spot.dialect == "azure-imds":
+        return Variables(values={POD_IDENTITY: spot.root}, unset=(*STATIC, *CHOICE, *WORKLOAD, *MANAGED), additions=spot.direct)
+    values: dict[str, str | Presented] = {
+        "IDENTITY_ENDPOINT": f"{spot.base}/azure/{identity}/token",
+        "IDENTITY_HEADER": Presented(authorization=spot.authorization),
+    }
+    unset = (*STATIC, *CHOICE, *WORKLOAD, *(name for name in MANAGED if name not in values), POD_IDENTITY)
+    return Variables(values=values, unset=unset, additions=spot.direct)
+
+
+def dotenv(values: Mapping[str, str]) -> str:
+    """One line each."""
+    return "".join(f"{name}={value if PLAIN.fullmatch(value) else json.dumps(value)}\n" for name, value in values.items())
+
+
+def azure_json(paths: Paths, *, tenant: str, client: str, authority: Authority) -> str:
+    """The Kubernetes cloud provider's configuration file, as far as it says who one is.
+
+    https://cloud-provider-azure.sigs.k8s.io/install/configs/#auth-configs
+    """
+    cloud = {"cloud": authority.cloud.name} if authority.cloud else {}
+    document = {
+        **cloud,
+        "tenantId": tenant,
+        "aadClientId": client,
+        "aadFederatedTokenFile": paths.path("token"),
+        "useFederatedWorkloadIdentityExtension": True,
+    }
+    return json.dumps(document, indent=2) + "\n"
