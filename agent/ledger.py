@@ -14,9 +14,9 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from agent.disk.private_file import PrivateFile
 from agent.errors import ConfigError
 from agent.offload import in_thread
+from agent.sinks.files.private_file import PrivateFile
 
 T = TypeVar("T")
 

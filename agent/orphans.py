@@ -12,10 +12,10 @@ import structlog
 from agent.authorization import FILE, is_of
 from agent.config import Identity
 from agent.departure import PATIENCE, whereabouts
-from agent.disk import orphan
 from agent.errors import RefreshError
 from agent.ledger import Delivered, Ledger
 from agent.offload import in_thread
+from agent.sinks.files import orphan
 from agent.store import Store
 from agent.toolbox import Toolbox
 

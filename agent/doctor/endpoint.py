@@ -5,7 +5,6 @@ from pathlib import Path
 
 from agent.authorization import FILE
 from agent.dialects import DIALECTS
-from agent.disk.retained import LONGEST
 from agent.doctor import addresses, surroundings
 from agent.doctor.asking import ASKED, FORWARDED, WRONG, Asker, Reply
 from agent.doctor.case import PATIENCE, Case, broken, skipped, warning
@@ -15,6 +14,7 @@ from agent.facts import facts
 from agent.model import Secret
 from agent.offload import in_thread
 from agent.reading.rules.identities import authorization
+from agent.sinks.files.secret_file import LONGEST
 from agent.variables import Spot
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from agent import fingerprints
 from agent.config import identity_digest, named_files
-from agent.disk import atomic
-from agent.disk.generation import Unusable, inspect
-from agent.disk.manifest import NAME, Manifest
 from agent.doctor.case import PATIENCE, Case, broken, ok, skipped, tag, warning
 from agent.doctor.report import Finding
 from agent.offload import in_thread
 from agent.schedule import Policy, Span, State, state_of
 from agent.sinks import SinkSettings
+from agent.sinks.files import atomic_writer
+from agent.sinks.files.generation import Unusable, inspect
+from agent.sinks.files.manifest import NAME, Manifest
 
 LINK = "sinks"
 LATE = 0.9
@@ -45,7 +45,7 @@ def _place(case: Case, sink: SinkSettings, *, refused: bool) -> Finding:
             LINK, f"{where} is a symbolic link: readers follow it, and the agent does not write there", f"remove the link. {ELSEWHERE}"
         )
     try:
-        root = os.open(where, atomic.DIRECTORY_FLAGS)
+        root = os.open(where, atomic_writer.DIRECTORY_FLAGS)
     except FileNotFoundError:
         return _nothing(f"{where}: there is no such directory", refused=refused)
     except PermissionError:
@@ -55,7 +55,7 @@ def _place(case: Case, sink: SinkSettings, *, refused: bool) -> Finding:
     try:
         if stranger := _stranger(case, sink, root):
             return broken(LINK, f"{where} {stranger}: clients read what that user puts there", f"remove the directory. {ELSEWHERE}")
-        name = atomic.live(root)
+        name = atomic_writer.live(root)
         return (
             _generation(case, sink, root, name, refused=refused)
             if name
@@ -133,7 +133,7 @@ def _states(case: Case, manifest: Manifest, now: datetime) -> dict[str, State]:
 def _drift(sink: SinkSettings, root: int, name: str) -> str:
     """How files differ from what is configured; empty where they do not."""
     wanted = _gid(sink.group)
-    directory = os.open(name, atomic.DIRECTORY_FLAGS, dir_fd=root)
+    directory = os.open(name, atomic_writer.DIRECTORY_FLAGS, dir_fd=root)
     try:
         for file in sorted(os.listdir(directory)):  # noqa: PTH208  # by descriptor
             seen = os.stat(file, dir_fd=directory, follow_symlinks=False)

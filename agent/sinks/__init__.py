@@ -1,7 +1,7 @@
 """Grants out: one file for each kind of sink."""
 
 from agent.model import Sink
-from agent.sinks.files import FilesSettings, FilesSink
+from agent.sinks.files.sink import FilesSettings, FilesSink
 from agent.toolbox import Toolbox
 
 SinkSettings = FilesSettings

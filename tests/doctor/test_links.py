@@ -13,11 +13,11 @@ from aiohttp import web
 from agent.config import identity_digest
 from agent.model import Grant, Key
 from agent.reading import load
-from agent.sinks.files import FilesSink
+from agent.sinks.files.sink import FilesSink
 from tests.doctor.scene import CONFIG, GOLDEN, NAME, TOKEN, Scene, free_port
 from tests.servers.cloud import ROLE
 from tests.servers.sts import Trust, refuse
-from tests.sinks.grants import FakeCredential
+from tests.sinks.files.grants import FakeCredential
 
 
 async def expect(stage: Scene, name: str, *, code: int = 3) -> str:

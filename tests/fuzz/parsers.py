@@ -17,7 +17,6 @@ from yarl import URL
 
 from agent import answers, claims, metrics, providers
 from agent.config import Identity
-from agent.disk import manifest
 from agent.errors import AgentError, RefreshError
 from agent.issuer import index, keys
 from agent.kube import access, objects
@@ -30,6 +29,7 @@ from agent.reading import load
 from agent.serving.control import ControlEndpoint
 from agent.serving.sessions import Sessions
 from agent.settings import convert
+from agent.sinks.files import manifest
 from agent.sources.kubernetes import KubernetesSettings, KubernetesSource
 from agent.store import Store
 from agent.tally import Tally

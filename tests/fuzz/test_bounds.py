@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from agent.disk import retained
 from agent.errors import ConfigError, RefreshError
 from agent.kube import access
 from agent.reading import LONGEST as LONGEST_CONFIGURATION
 from agent.reading import load
 from agent.serving.control import ControlEndpoint
+from agent.sinks.files import secret_file
 from agent.store import Store
 from tests.fakes import FakeClock
 from tests.fuzz.parsers import _Request
@@ -35,13 +35,13 @@ def test_a_kubeconfig_beyond_its_bounds_is_refused(tmp_path: Path, text: str) ->
     assert len(str(refused.value)) < 1000
 
 
-@pytest.mark.parametrize(("size", "taken"), [(1, True), (retained.LONGEST, True), (retained.LONGEST + 1, False), (1 << 24, False)])
+@pytest.mark.parametrize(("size", "taken"), [(1, True), (secret_file.LONGEST, True), (secret_file.LONGEST + 1, False), (1 << 24, False)])
 def test_an_authorization_file_beyond_its_bytes_is_not_taken(tmp_path: Path, size: int, taken: bool) -> None:
     (tmp_path / "authorization").write_bytes(b"a" * size)
     (tmp_path / "authorization").chmod(0o640)
     root = os.open(tmp_path, os.O_RDONLY)
     try:
-        assert (retained.read(root, "authorization") is not None) is taken
+        assert (secret_file.read(root, "authorization") is not None) is taken
     finally:
         os.close(root)
 

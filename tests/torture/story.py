@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from agent.model import Grant, IdentityToken, Key, Paths, Secret
-from agent.sinks.files import FilesSettings, FilesSink
+from agent.sinks.files.sink import FilesSettings, FilesSink
 from agent.tally import Tally
 from agent.toolbox import Toolbox
 

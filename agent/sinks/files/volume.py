@@ -1,0 +1,248 @@
+"""The files sink's blocking half: one identity's directory, from files to generations and back.
+
+Runs in place or in a thread, as `files.py` decides, and never twice at a time. Raises Rejected, NotReady and plain OSErrors.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+from structlog.typing import FilteringBoundLogger
+
+from agent.errors import Rejected
+from agent.model import Delivery
+from agent.sinks.files import atomic_writer, generation, removal, secret_file
+from agent.sinks.files.atomic_writer import Look
+from agent.sinks.files.generation import Found, Signature, Unusable
+from agent.sinks.files.limits import EXHAUSTED
+from agent.sinks.files.managed_directory import Tenure
+from agent.sinks.files.manifest import Manifest
+from agent.sinks.files.retention import Retention
+from agent.toolbox import Toolbox
+
+
+class Volume:
+    """One identity's directory."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        identity: str,
+        digest: str,
+        manifest: str,
+        retention: Retention,
+        toolbox: Toolbox,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.tenure = Tenure(path, identity=identity, manifest=manifest, random=toolbox.random, log=log)
+        self.retained: dict[str, bytes] = {}
+        """Files beside the generations, by name; written and mended with them."""
+        self._identity = identity
+        self._digest = digest
+        self._manifest = manifest
+        self._retention = retention
+        self._toolbox = toolbox
+        self._log = log
+        self._written: tuple[str, Manifest, Signature | None] | None = None
+        """The generation this process published last: its name, its manifest, how it looked then."""
+        self._verified: tuple[Signature, Manifest] | None = None
+        self._refused = ""
+
+    def write(self, files: Mapping[str, bytes], manifest: Manifest, look: Look) -> None:
+        """Replaces what is there; on failure what was there stays live."""
+        root = self._hold(look, create=True)
+        if root is None:
+            raise FileNotFoundError(errno.ENOENT, "somebody keeps taking it away", self.tenure.place.path)
+        self._refuse_occupied(root, [*files, self._manifest])
+        previous = atomic_writer.live(root)
+        self._retention.sweep(root, previous, room=1)
+        manifest = replace(manifest, made_directory=self.tenure.made())
+        whole = {**files, self._manifest: manifest.encode()}
+        now = self._toolbox.clock.now()
+        name = atomic_writer.generation_name(now, f"{self._toolbox.random.getrandbits(40):010x}")
+        atomic_writer.stage(root, name, whole, look, now=now, durable=not self.tenure.memory)
+        try:
+            atomic_writer.publish(root, name)
+        except OSError:
+            removal.remove(root, name)
+            raise
+        self._written, self._verified = (name, manifest, generation.signature(root, name)), None
+        if previous:
+            self._retention.replaced(previous)
+        atomic_writer.link(root, whole)
+        atomic_writer.unlink_stale(root, whole)
+        self._retain(root, look)
+        if not self.tenure.memory:
+            atomic_writer.settle(root)
+
+    def read(self, look: Look) -> Delivery | None:
+        """What is there, mended where only links, modes or owners had drifted."""
+        found = self._look(look)
+        if found is None:
+            return None
+        root, name = found
+        try:
+            manifest = self._verify(root, name, look)
+        except Unusable as why:
+            self._refuse(root, name, why)
+            return None
+        self._relink(root, manifest)
+        self._retain(root, look)
+        return manifest.delivery(manifest.generation if self._written and self._written[0] == name else 0)
+
+    def adopt(self, look: Look) -> Found | None:
+        """The generation that an earlier process left, if every check of it holds."""
+        found = self._look(look)
+        if found is None:
+            return None
+        root, name = found
+        try:
+            whole = self._inspect(root, name)
+            alterable = generation.alterable(root, name)
+        except PermissionError as error:
+            whole, alterable = None, f"it cannot be read: {error.strerror}"
+        except Unusable as why:
+            self._refuse(root, name, why)
+            return None
+        if whole is None or alterable:
+            self._refuse(root, name, Unusable(alterable))
+            return None
+        self._relink(root, whole.manifest)
+        return whole
+
+    def retain(self, look: Look) -> None:
+        """Writes what is retained, ahead of any generation."""
+        self.tenure.beside |= self.retained.keys()
+        root = self._hold(look, create=True)
+        if root is not None:
+            self._retain(root, look)
+
+    def recall(self, name: str, look: Look) -> bytes | None:
+        """What an earlier process retained under this name, if nobody else could have written it, and for this identity."""
+        self.tenure.beside.add(name)
+        root = self._hold(look, create=False)
+        if root is None:
+            return None
+        live = atomic_writer.live(root)
+        described = generation.described(root, live, manifest=self._manifest) if live else None
+        return secret_file.read(root, name) if described is None or described.identity == self._identity else None
+
+    def withdraw(self, look: Look, *, wholly: bool = True) -> None:
+        """Takes away what was written here, wherever it has been moved to; the directory too, if it was made for it and is empty.
+
+        Not `wholly`: what is retained stays.
+        """
+        place = self.tenure.place
+        root = place.fd if place.fd != -1 else self._hold(look, create=False)
+        if root is None:
+            return
+        name = atomic_writer.live(root)
+        described = generation.described(root, name, manifest=self._manifest) if name else None
+        if described is None or described.identity == self._identity:
+            made = self.tenure.made()
+            self.tenure.clear(root, beside=wholly)
+            place.empty()
+            if made:
+                place.remove()
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the directory."""
+        self.tenure.place.release()
+        self._forget()
+
+    def _hold(self, look: Look, *, create: bool) -> int | None:
+        root, other = self.tenure.hold(look, create=create)
+        if other:
+            self._forget()
+        return root
+
+    def _forget(self) -> None:
+        self._written, self._verified, self._refused = None, None, ""
+        self._retention.forget()
+
+    def _look(self, look: Look) -> tuple[int, str] | None:
+        """Directory and live generation, leftovers swept; None where there is none."""
+        root = self._hold(look, create=False)
+        if root is None:
+            return None
+        name = atomic_writer.live(root)
+        self._retention.sweep(root, name)
+        return (root, name) if name else None
+
+    def _verify(self, root: int, name: str, look: Look) -> Manifest:
+        """The manifest of a generation that is what it was when written; files are read again only if they may have changed."""
+        seen = generation.signature(root, name)
+        if seen and self._verified and self._verified[0] == seen:
+            return self._verified[1]
+        self._verified = None
+        try:
+            manifest = self._inspect(root, name).manifest
+            mended = generation.mend(root, name, look)
+        except PermissionError:
+            manifest, mended = self._force(root, name, look)
+        except OSError as error:
+            _raise_exhausted(error)
+            raise Unusable(f"it cannot be mended: {error.strerror}") from error
+        if mended:
+            self._log.info("generation.mended", generation=name)
+        if seen := generation.signature(root, name):
+            self._verified = (seen, manifest)
+        return manifest
+
+    def _force(self, root: int, name: str, look: Look) -> tuple[Manifest, bool]:
+        """For files whose modes do not let the agent read them: mended first, then read.
+
+        What was given to another owner for his eyes alone, by an agent that may give but not look, is judged by its looks.
+        """
+        try:
+            mended = generation.mend(root, name, look)
+            return self._inspect(root, name).manifest, mended
+        except OSError as error:
+            _raise_exhausted(error)
+            if self._written and self._written[0] == name and self._written[2] == generation.signature(root, name):
+                return self._written[1], False
+            raise Unusable(f"the agent may not read it: {error.strerror}") from error
+
+    def _inspect(self, root: int, name: str) -> Found:
+        return generation.inspect(root, name, identity=self._identity, digest=self._digest, manifest=self._manifest)
+
+    def _refuse(self, root: int, name: str, why: Unusable) -> None:
+        """Says so once; and where it is another identity's, nobody shall mistake it for ours a moment longer."""
+        if self._refused != f"{name} {why.reason}":
+            self._refused = f"{name} {why.reason}"
+            self._log.info("generation.refused", generation=name, reason=why.reason)
+        if why.owner:
+            self.tenure.clear(root)
+
+    def _retain(self, root: int, look: Look) -> None:
+        for name, content in self.retained.items():
+            secret_file.keep(root, name, content, look, durable=not self.tenure.memory)
+
+    def _relink(self, root: int, manifest: Manifest) -> None:
+        names = [*manifest.files, self._manifest]
+        self._refuse_occupied(root, names)
+        atomic_writer.link(root, names)
+
+    def _refuse_occupied(self, root: int, names: Iterable[str]) -> None:
+        """Raises Rejected where a link is wanted and something lies that cannot be replaced by one."""
+        for name in (atomic_writer.DATA, *names):
+            try:
+                mode = os.stat(name, dir_fd=root, follow_symlinks=False).st_mode
+            except FileNotFoundError:
+                continue
+            where = f"{self.tenure.place.path}/{name}"
+            if stat.S_ISDIR(mode):
+                raise Rejected(f"a directory lies at {where}, where a link has to be", remedy="remove it")
+            if not stat.S_ISLNK(mode) and self.tenure.place.mounted(name):
+                reason = f"a single file is mounted at {where}, and its readers would never see a swap"
+                raise Rejected(reason, remedy="mount the whole directory, without subPath")
+
+
+def _raise_exhausted(error: OSError) -> None:
+    """The files are not what is wrong."""
+    if error.errno in EXHAUSTED:
+        raise error
