@@ -15,14 +15,14 @@ from random import SystemRandom
 import structlog
 
 from agent.clock import Clock, WallClock
-from agent.config import Config, own_ports
+from agent.config.model import Config, own_ports
+from agent.config.reload import Reloader
 from agent.fleet import Fleet
 from agent.herald import Herald
 from agent.kube.clients import KubeClients
 from agent.ledger import Ledger
 from agent.model import Key
 from agent.providers.aws.client import AwsClients
-from agent.reload import Reloader
 from agent.serving.capacity import Capacity
 from agent.session import Session
 from agent.settings import Address

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from agent import providers
-from agent.config import Identity
+from agent.config.model import Identity
 
 
 def facts(identity: Identity) -> Mapping[str, str]:

@@ -13,11 +13,13 @@ import structlog
 from agent import providers, sinks, sources
 from agent.authorization import Authorizations, recall
 from agent.clock import STEP
-from agent.config import Config, Identity, identity_digest, named_files
+from agent.config.fingerprints import fingerprints
+from agent.config.model import Config, Identity, identity_digest, named_files
+from agent.config.rules.identities import authorization
+from agent.config.tenancy import TenantSource, foreign
 from agent.courier import Courier
 from agent.departure import close, whereabouts, withdraw
 from agent.errors import AgentError, Rejected
-from agent.fingerprints import fingerprints
 from agent.following import Following, Former
 from agent.gate import Gate
 from agent.keeper import Keeper
@@ -28,13 +30,11 @@ from agent.model import Key, Secret, Sink, Source
 from agent.orphans import Orphans, delivered
 from agent.particulars import habits, profile, vacant
 from agent.principal import account_of, followed
-from agent.reading.rules.identities import authorization
 from agent.sources.file import FileSettings
 from agent.store import Store
 from agent.suspension import suspension
 from agent.tally import TaskKind
 from agent.tasks import Tasks, Work
-from agent.tenancy import TenantSource, foreign
 from agent.toolbox import Toolbox
 
 log = structlog.get_logger()

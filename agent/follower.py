@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 import structlog
 
-from agent.config import Identity
+from agent.config.model import Identity
 from agent.errors import Defect, NotReady, RefreshError, Rejected, frames
 from agent.kube.client import Kube
 from agent.kube.refusals import Question, absent

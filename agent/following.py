@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from agent import providers
-from agent.config import Identity
+from agent.config.model import Identity
 from agent.departure import PATIENCE, close, withdraw
 from agent.errors import NotReady, RefreshError
 from agent.follower import Follower

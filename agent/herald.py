@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from agent.config import Identity
+from agent.config.model import Identity
 from agent.errors import RefreshError
 from agent.kube.refusals import Question, RefusedError
 from agent.model import Key

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 import structlog
 
 from agent.authorization import FILE, is_of
-from agent.config import Identity
+from agent.config.model import Identity
 from agent.departure import PATIENCE, whereabouts
 from agent.errors import RefreshError
 from agent.ledger import Delivered, Ledger

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from agent import providers
-from agent.config import Config, Identity
+from agent.config.model import Config, Identity
 from agent.facts import facts
 from agent.keeper import Habits
 from agent.margins import credential_margin, token_margin

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import fields, replace
 
 from agent import providers
-from agent.config import Identity
+from agent.config.model import Identity
 from agent.errors import Rejected
 from agent.kube.client import text_at
 from agent.settings import convert

@@ -1,6 +1,6 @@
 """Where an identity is served, as a client beside the agent reaches it."""
 
-from agent.config import Config, Identity, own_ports
+from agent.config.model import Config, Identity, own_ports
 from agent.dialects import DIALECTS
 from agent.errors import ConfigError
 from agent.facts import facts

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from agent.config import Identity, Tenancy
+from agent.config.model import Identity, Tenancy
+from agent.config.tenancy import forbidden
 from agent.errors import Rejected
 from agent.ledger import Revocation
-from agent.tenancy import forbidden
 
 
 def suspension(identity: Identity, tenancy: Tenancy, revoked: Mapping[str, Revocation]) -> Rejected | None:

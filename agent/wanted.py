@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agent.config import Identity
+from agent.config.model import Identity
 from agent.errors import RefreshError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from agent.reading.schema import schema
+from agent.config.schema import schema
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "configuration.md"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent import fleet as module
-from agent.config import Config
+from agent.config.model import Config
 from agent.courier import Courier
 from agent.fleet import Fleet
 from agent.model import Key

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.config import Config
+from agent.config.model import Config
 from agent.errors import Rejected, Unavailable
 from agent.model import Key
 from agent.settings import convert

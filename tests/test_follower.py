@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from agent.config import Identity
+from agent.config.model import Identity
 from agent.errors import Unavailable
 from agent.follower import Follower
 from agent.kube.watch import Event

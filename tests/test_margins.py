@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from agent.config import Dialect
+from agent.config.model import Dialect
 from agent.margins import MARGINS, credential_margin, shortest, token_margin
 
 

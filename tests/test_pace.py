@@ -1,6 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
-from agent.config import Identity
+from agent.config.model import Identity
 from agent.errors import Rejected
 from agent.pace import FREE_CHANGES, LONGEST_REST_SECONDS, QUIET_SECONDS, Pace
 from agent.settings import convert

@@ -10,12 +10,12 @@ from collections.abc import Callable
 import structlog
 
 from agent.commands import NOT_ALL, OK, UNUSABLE
-from agent.config import Config
+from agent.config.loading import load
+from agent.config.model import Config
 from agent.errors import ConfigError, frames
 from agent.logs import set_up
 from agent.plain import lines, plain
 from agent.process import harden
-from agent.reading import load
 
 BUG = 1
 

@@ -9,7 +9,8 @@ from agent.clock import WallClock
 from agent.commands import NOT_ALL, OK, UNUSABLE
 from agent.commands.calling import NobodyThere, ask, stranger
 from agent.commands.environment import find
-from agent.config import Config
+from agent.config.loading import load
+from agent.config.model import Config
 from agent.doctor.case import View
 from agent.doctor.report import render
 from agent.doctor.walk import examine
@@ -17,7 +18,6 @@ from agent.errors import ConfigError
 from agent.logs import set_up
 from agent.plain import lines
 from agent.process import harden
-from agent.reading import load
 from agent.spots import base_url
 
 PATIENCE = 5.0

@@ -13,12 +13,12 @@ from agent import providers
 from agent.authorization import FILE
 from agent.commands import OK, UNUSABLE
 from agent.commands.variables import FORMATS
-from agent.config import Config, Identity
+from agent.config.loading import load
+from agent.config.model import Config, Identity
 from agent.dialects import DIALECTS
 from agent.errors import ConfigError
 from agent.model import Paths
 from agent.plain import lines
-from agent.reading import load
 from agent.spots import spot
 from agent.variables import Variable, Variables
 

@@ -6,11 +6,11 @@ import os
 import sys
 
 from agent.commands import OK, UNUSABLE
+from agent.config.fault import MOST_FAULTS
+from agent.config.loading import check as examine
+from agent.config.loading import told
 from agent.errors import ConfigError
 from agent.plain import lines, plain
-from agent.reading import check as examine
-from agent.reading import told
-from agent.reading.fault import MOST_FAULTS
 
 
 def check(options: argparse.Namespace) -> int:
@@ -33,7 +33,7 @@ def check(options: argparse.Namespace) -> int:
 
 def schema(_options: argparse.Namespace) -> int:
     """The JSON Schema of the configuration."""
-    from agent.reading.schema import schema as describe  # noqa: PLC0415
+    from agent.config.schema import schema as describe  # noqa: PLC0415
 
     print(json.dumps(describe(), indent=2))  # noqa: T201
     return OK

@@ -7,10 +7,10 @@ import sys
 
 from agent.clock import WallClock
 from agent.commands import OK, UNUSABLE
+from agent.config.loading import load
 from agent.errors import ConfigError, RefreshError
 from agent.plain import lines
 from agent.process import harden
-from agent.reading import load
 
 
 def export(options: argparse.Namespace) -> int:

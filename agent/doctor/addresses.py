@@ -7,10 +7,10 @@ import errno
 import socket
 from ipaddress import ip_address
 
-from agent.config import Config, Identity
+from agent.config.model import Config, Identity
+from agent.config.rules.serving import ECS, HTTP
 from agent.doctor.case import Case, broken
 from agent.doctor.report import Finding
-from agent.reading.rules.serving import ECS, HTTP
 from agent.spots import spot
 from agent.variables import Spot
 

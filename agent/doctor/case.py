@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.config import Config, Identity
+from agent.config.model import Config, Identity
 from agent.doctor.report import Finding, Verdict
 from agent.model import IdentityToken
 from agent.toolbox import Toolbox

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 from agent.authorization import FILE
+from agent.config.rules.identities import authorization
 from agent.dialects import DIALECTS
 from agent.doctor import addresses, surroundings
 from agent.doctor.asking import ASKED, FORWARDED, WRONG, Asker, Reply
@@ -13,7 +14,6 @@ from agent.doctor.report import Finding, Verdict
 from agent.facts import facts
 from agent.model import Secret
 from agent.offload import in_thread
-from agent.reading.rules.identities import authorization
 from agent.sinks.files.secret_file import LONGEST
 from agent.variables import Spot
 

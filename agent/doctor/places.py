@@ -8,8 +8,8 @@ import stat
 from datetime import datetime
 from pathlib import Path
 
-from agent import fingerprints
-from agent.config import identity_digest, named_files
+from agent.config import fingerprints
+from agent.config.model import identity_digest, named_files
 from agent.doctor.case import PATIENCE, Case, broken, ok, skipped, tag, warning
 from agent.doctor.report import Finding
 from agent.offload import in_thread

@@ -8,7 +8,7 @@ from random import SystemRandom
 
 from agent import providers
 from agent.clock import Clock
-from agent.config import Config, Identity
+from agent.config.model import Config, Identity
 from agent.doctor import cluster, endpoint, exchange, issuer, origin, places
 from agent.doctor.case import Case, View, broken, skipped
 from agent.doctor.report import Finding, Sheet, Verdict

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from agent.clock import Clock
-from agent.config import IssuerBlock
+from agent.config.model import IssuerBlock
 from agent.errors import ConfigError
 from agent.issuer.given import GivenKeyring
 from agent.issuer.keyring import Keyring

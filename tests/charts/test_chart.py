@@ -10,8 +10,8 @@ import yaml
 
 from agent import __version__
 from agent.cli import _parser
-from agent.config import Config, Identity
-from agent.reading import check
+from agent.config.loading import check
+from agent.config.model import Config, Identity
 from tests.charts.helm import CHART, CLUSTERS, VALUES, Helm, RefusedError, config_of, pod_of, sidecar_of
 
 NEWEST = kubernetes_validate.latest_version()

@@ -9,8 +9,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from agent.config.loading import check
 from agent.dialects import DIALECTS
-from agent.reading import check
 from tests.charts.helm import CHART, ROOT, RefusedError, config_of, pod_of
 from tests.docs.conftest import blocks
 

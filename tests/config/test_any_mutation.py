@@ -4,7 +4,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent import reading
+from agent.config import loading
 from agent.errors import ConfigError
 
 EXAMPLE = (Path(__file__).parents[2] / "config.example.yaml").read_text()
@@ -38,8 +38,8 @@ def judged(folder, data: bytes):
     path = folder / "config.yaml"
     path.write_bytes(data)
     try:
-        found = reading.check(path, {})
-        reading.load(path, {})
+        found = loading.check(path, {})
+        loading.load(path, {})
     except ConfigError:
         return
     assert found.config is not None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.config import Identity
+from agent.config.model import Identity
 from agent.facts import facts
 from agent.settings import convert
 from tests.config.writing import told, verdict

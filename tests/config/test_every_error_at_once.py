@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import reading
+from agent.config import loading
 from agent.errors import ConfigError
 from tests.config.writing import GOOD, verdict
 
@@ -86,7 +86,7 @@ def test_more_than_twenty_mistakes_are_all_told_at_once_each_with_its_line(tmp_p
     monkeypatch.chdir(tmp_path)
     Path("F").write_text(WRONG)
     with pytest.raises(ConfigError) as caught:
-        reading.load(Path("F"), {})
+        loading.load(Path("F"), {})
     assert str(caught.value).splitlines() == SAID.splitlines()
     assert len(SAID.splitlines()) >= 20
 
@@ -143,7 +143,7 @@ def test_thousands_of_mistakes_do_not_take_for_ever(tmp_path, monkeypatch):
     )
     began = time.monotonic()
     found = verdict(tmp_path, "\n".join(["identities:", *rows]))
-    lines = reading.told(Path("F"), found.faults)
+    lines = loading.told(Path("F"), found.faults)
     assert len(lines) == 100
     assert lines[0].startswith("F:2: identities[0]")
     assert lines[-1] == "F: and more: correct these first"

@@ -9,13 +9,13 @@ from typing import cast
 
 import pytest
 
-from agent import reload
-from agent.config import Config
+from agent.config import reload
+from agent.config.fault import LONGEST_LINE, MOST_FAULTS
+from agent.config.loading import LONGEST, check, load
+from agent.config.model import Config
+from agent.config.reload import Reloader
 from agent.errors import ConfigError
 from agent.fleet import Fleet
-from agent.reading import LONGEST, check, load
-from agent.reading.fault import LONGEST_LINE, MOST_FAULTS
-from agent.reload import Reloader
 from tests.config.hostile import HOSTILE
 from tests.config.writing import GOOD
 from tests.fakes import FakeClock

@@ -6,12 +6,12 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from agent.config import Config, Dialect, own_ports
+from agent.config.model import Config, Dialect, own_ports
+from agent.config.reload import refuse_restart
 from agent.dialects import DIALECTS
 from agent.errors import ConfigError
 from agent.facts import facts
 from agent.margins import MARGINS
-from agent.reload import refuse_restart
 from agent.serving.dialects import every
 from agent.settings import Address, convert
 from tests.config.writing import told, verdict

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from agent.reading.document import parse
-from agent.reading.schema import schema
+from agent.config.document import parse
+from agent.config.schema import schema
 from agent.settings import Scalar, convert
 from tests.conformance.test_digests import TEXTS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import reading
+from agent.config import loading
 from agent.errors import ConfigError
 from tests.config.writing import GOOD, told, verdict
 
@@ -97,7 +97,7 @@ def test_misspelt_identities_are_told_once(tmp_path):
 
 def test_a_file_with_a_byte_order_mark_is_read(tmp_path):
     (tmp_path / "config.yaml").write_text(GOOD, encoding="utf-8-sig")
-    assert reading.load(tmp_path / "config.yaml", {}).identities[0].name == "one"
+    assert loading.load(tmp_path / "config.yaml", {}).identities[0].name == "one"
 
 
 def test_on_one_line_the_second_identitys_mistake_is_told_before_the_elevenths(tmp_path):
@@ -114,7 +114,7 @@ def test_a_date_is_read_as_the_text_it_is(tmp_path):
 
 def test_a_file_that_cannot_be_read_is_refused_with_the_remedy(tmp_path):
     (tmp_path / "latin").write_bytes(b"a: b\nname: J\xfcrgen\n")
-    (tmp_path / "huge").write_bytes(b"#" * (reading.LONGEST + 1))
+    (tmp_path / "huge").write_bytes(b"#" * (loading.LONGEST + 1))
     os.mkfifo(tmp_path / "pipe")
     said = {
         "nothing": "there is no such file (name the configuration file with -c",
@@ -127,7 +127,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_remedy(tmp_path):
     }
     for name, message in said.items():
         with pytest.raises(ConfigError) as caught:
-            reading.load(tmp_path / name, {})
+            loading.load(tmp_path / name, {})
         assert message in str(caught.value)
 
 
@@ -135,7 +135,7 @@ def test_a_file_that_others_own_is_refused_with_who_asks(tmp_path):
     (tmp_path / "config.yaml").write_text(GOOD)
     (tmp_path / "config.yaml").chmod(0)
     with somebody_else(), pytest.raises(ConfigError, match="let uid"):
-        reading.load(tmp_path / "config.yaml", {})
+        loading.load(tmp_path / "config.yaml", {})
 
 
 @contextmanager
@@ -152,7 +152,7 @@ def somebody_else():
 
 def test_the_example_is_good_and_keeps_to_this_machine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = reading.check(EXAMPLE, {})
+    found = loading.check(EXAMPLE, {})
     assert told(found.faults) == ""
     assert [warning.path for warning in found.warnings] == ["issuer.url"]
     config = found.config
@@ -177,9 +177,9 @@ def test_only_those_who_err_pay_for_the_explanation(tmp_path):
     (tmp_path / "good.yaml").write_text(GOOD)
     script = """
 import sys, pathlib
-from agent import reading
-reading.load(pathlib.Path(sys.argv[1]), {})
-print([name for name in ("jsonschema", "jwt", "cryptography", "aiohttp", "botocore", "agent.reading.explain") if name in sys.modules])
+from agent.config import loading
+loading.load(pathlib.Path(sys.argv[1]), {})
+print([name for name in ("jsonschema", "jwt", "cryptography", "aiohttp", "botocore", "agent.config.explain") if name in sys.modules])
 """
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "good.yaml")], capture_output=True, text=True, check=True, timeout=20

@@ -5,8 +5,8 @@ import jsonschema
 import pytest
 import yaml
 
-from agent.config import Config
-from agent.reading.schema import schema as schema_of_configuration
+from agent.config.model import Config
+from agent.config.schema import schema as schema_of_configuration
 from tests.config.test_one_mistake_each import STRUCTURE
 from tests.config.writing import GOOD
 

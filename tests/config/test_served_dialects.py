@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent import reading
+from agent.config import loading
 
 AZURE = {"type": "azure", "tenantId": "contoso.onmicrosoft.com", "clientId": "7d1a0c5e-8f0c-4f7a-9a55-0d8c3f1b2a90"}
 ALIBABA = {
@@ -18,11 +18,11 @@ ALIBABA = {
 
 def verdict(
     folder: Path, provider: dict[str, Any], serve: dict[str, Any], listen: str = "127.0.0.1:9481", value: str = ""
-) -> reading.Verdict:
+) -> loading.Verdict:
     identity = {"name": "one", "source": {"type": "file", "path": "/token"}, "provider": provider, "serve": serve}
     file = folder / "config.yaml"
     file.write_text(yaml.safe_dump({"metadata": {"listen": [listen]}, "identities": [identity]}))
-    return reading.check(file, {"SHOWN": value} if value else {})
+    return loading.check(file, {"SHOWN": value} if value else {})
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.reading import check
-from agent.tenancy import forbidden
+from agent.config.loading import check
+from agent.config.tenancy import forbidden
 from tests.config.writing import told, verdict
 
 SUBJECT = "system:serviceaccount:"

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from agent import reading
-from agent.reading.fault import Fault
+from agent.config import loading
+from agent.config.fault import Fault
 
 GOOD = """\
 refresh:
@@ -43,14 +43,14 @@ identities:
 """
 
 
-def verdict(folder: Path, text: str, environ: dict[str, str] | None = None) -> reading.Verdict:
+def verdict(folder: Path, text: str, environ: dict[str, str] | None = None) -> loading.Verdict:
     path = folder / "config.yaml"
     path.write_text(text)
-    return reading.check(path, environ or {})
+    return loading.check(path, environ or {})
 
 
 def told(faults: list[Fault]) -> str:
-    return "\n".join(reading.render(Path("F"), fault) for fault in faults)
+    return "\n".join(loading.render(Path("F"), fault) for fault in faults)
 
 
 def marked(text: str) -> int:

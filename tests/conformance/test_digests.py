@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent.config import Config, identity_digest
-from agent.reading.schema import schema
+from agent.config.model import Config, identity_digest
+from agent.config.schema import schema
 from agent.settings import convert
 
 TEXTS = (

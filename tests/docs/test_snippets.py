@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from agent.clock import WallClock
+from agent.config.loading import check
 from agent.model import Credential, Grant, Key, Paths, Provider, Sink, Source
-from agent.reading import check
 from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.docs.conftest import PAPERS, ROOT, blocks, names

@@ -16,10 +16,10 @@ from structlog.testing import capture_logs
 from agent.app import Parts, _listen, _parts, _publish
 from agent.cli import main
 from agent.clock import WallClock
+from agent.config.loading import load
+from agent.config.reload import Reloader
 from agent.fleet import Fleet
 from agent.model import Key
-from agent.reading import load
-from agent.reload import Reloader
 from agent.tasks import Tasks
 from tests.servers.cloud import ROLE, Cloud, cloud
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from agent.config import identity_digest
+from agent.config.loading import load
+from agent.config.model import identity_digest
 from agent.model import Grant, Key
-from agent.reading import load
 from agent.sinks.files.sink import FilesSink
 from tests.doctor.scene import CONFIG, GOLDEN, NAME, TOKEN, Scene, free_port
 from tests.servers.cloud import ROLE

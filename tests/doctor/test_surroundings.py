@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent.clock import WallClock
-from agent.config import Config, Identity
+from agent.config.model import Config, Identity
 from agent.doctor import addresses, surroundings
 from agent.doctor.case import Case, View
 from agent.settings import convert

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.reading.schema import schema
+from agent.config.schema import schema
 from tests.e2e.daemon import Daemon
 from tests.e2e.everything import CLOUDS, everything
 from tests.e2e.test_hostile import ask

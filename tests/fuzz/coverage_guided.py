@@ -12,7 +12,7 @@ from pathlib import Path
 import atheris
 
 INSTRUMENTED = ("agent", "yaml", "botocore.parsers", "jsonschema")
-LAZY = ("agent.reading.explain", "botocore.parsers", "yaml")
+LAZY = ("agent.config.explain", "botocore.parsers", "yaml")
 """Loaded only once they are needed, which is too late to be instrumented."""
 
 with atheris.instrument_imports(include=list(INSTRUMENTED)):

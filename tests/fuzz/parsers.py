@@ -16,7 +16,8 @@ from typing import Any
 from yarl import URL
 
 from agent import answers, claims, metrics, providers
-from agent.config import Identity
+from agent.config.loading import load
+from agent.config.model import Identity
 from agent.errors import AgentError, RefreshError
 from agent.issuer import index, keys
 from agent.kube import access, objects
@@ -25,7 +26,6 @@ from agent.kube.refusals import Asker, Question, from_status, refused, sort
 from agent.model import IdentityToken, Secret
 from agent.principal import Sighting, effective, followed, sighted
 from agent.providers.aws.client import AwsClients
-from agent.reading import load
 from agent.serving.control import ControlEndpoint
 from agent.serving.sessions import Sessions
 from agent.settings import convert

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from agent.config.loading import LONGEST as LONGEST_CONFIGURATION
+from agent.config.loading import load
 from agent.errors import ConfigError, RefreshError
 from agent.kube import access
-from agent.reading import LONGEST as LONGEST_CONFIGURATION
-from agent.reading import load
 from agent.serving.control import ControlEndpoint
 from agent.sinks.files import secret_file
 from agent.store import Store

@@ -14,7 +14,7 @@ import jwt
 import pytest
 from structlog.testing import capture_logs
 
-from agent.config import IssuerBlock
+from agent.config.model import IssuerBlock
 from agent.errors import ConfigError, NotReady, Rejected
 from agent.issuer import given as given_keys
 from agent.issuer.given import LOOK_EVERY, GivenKeyring

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from agent.clock import WallClock
-from agent.config import Config
+from agent.config.model import Config
 from agent.fleet import Fleet
 from agent.model import Key
 from agent.providers.aws.client import AwsClients

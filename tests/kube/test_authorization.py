@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agent.config import Config
+from agent.config.model import Config
 from agent.settings import convert
 from agent.store import Store
 from tests.kube.proxy import Fault

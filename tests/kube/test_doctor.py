@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from agent.clock import WallClock
-from agent.config import Config
+from agent.config.model import Config
 from agent.doctor.case import View
 from agent.doctor.report import render
 from agent.doctor.walk import examine

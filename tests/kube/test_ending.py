@@ -16,7 +16,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from agent.clock import WallClock
-from agent.config import Config, Refresh, Tenancy
+from agent.config.model import Config, Refresh, Tenancy
 from agent.fleet import Fleet
 from agent.ledger import Ledger
 from agent.model import Key

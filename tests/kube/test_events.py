@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent import herald as module
-from agent.config import Identity
+from agent.config.model import Identity
 from agent.errors import NotReady, Rejected, Unavailable
 from agent.herald import Herald
 from agent.model import Grant, Key

@@ -6,11 +6,11 @@ import os
 import pytest
 from msgspec.structs import replace
 
-from agent.config import Config, Tenancy
+from agent.config.model import Config, Tenancy
+from agent.config.tenancy import resolved
 from agent.model import Key
 from agent.settings import convert
 from agent.store import Store
-from agent.tenancy import resolved
 from tests.kube.proxy import Fault
 from tests.kube.scene import ANNOTATION, ROLE, Cloud, Scene
 

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from agent.config import Tenancy
+from agent.config.model import Tenancy
+from agent.config.tenancy import resolved
 from agent.errors import Rejected
 from agent.settings import convert
 from agent.sources.kubernetes import KubernetesSource
-from agent.tenancy import resolved
 
 LOCKED = "tenancy.defaultServiceAccount locks every identity down to it that names none"
 ASK = "reach out to the cluster's administrator"

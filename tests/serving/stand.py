@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from agent.config import Config
+from agent.config.model import Config
 from agent.fleet import Fleet
 from agent.model import Key
 from agent.record import Record

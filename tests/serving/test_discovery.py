@@ -13,7 +13,7 @@ import jwt
 import pytest
 from aiohttp.test_utils import RawTestServer, TestClient
 
-from agent.config import IssuerBlock
+from agent.config.model import IssuerBlock
 from agent.errors import ConfigError
 from agent.issuer.keyring import Keyring
 from agent.serving import discovery

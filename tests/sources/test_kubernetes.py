@@ -7,7 +7,7 @@ from random import Random
 import msgspec
 import pytest
 
-from agent.config import Identity
+from agent.config.model import Identity
 from agent.errors import NotReady, RefreshError, Rejected, Unavailable
 from agent.kube.clients import KubeClients
 from agent.settings import convert

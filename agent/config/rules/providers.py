@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 
 from agent import providers
-from agent.config import Config
-from agent.reading.fault import Finding, Place
+from agent.config.fault import Finding, Place
+from agent.config.model import Config
 
 STEP = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")
 """Of a field as providers name it: `chain[0].transitiveTags`."""

@@ -11,7 +11,7 @@ from unicodedata import category
 
 import yaml
 
-from agent.reading.fault import MOST_FAULTS, Fault, Place
+from agent.config.fault import MOST_FAULTS, Fault, Place
 
 DEEPEST = 64
 """Levels of nesting. libyaml's composer recurses in C and dies of the stack where nobody can catch it."""

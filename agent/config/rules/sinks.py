@@ -6,10 +6,10 @@ import pwd
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
-from agent.config import Config
+from agent.config.fault import Finding, Place
+from agent.config.model import Config
+from agent.config.wording import nearest
 from agent.providers.generic import GenericSettings
-from agent.reading.fault import Finding, Place
-from agent.reading.wording import nearest
 from agent.sinks import SinkSettings
 from agent.sources.file import FileSettings
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from agent import providers
-from agent.config import Config
-from agent.reading.fault import Finding
+from agent.config.fault import Finding
+from agent.config.model import Config
 from agent.sources.kubernetes import LONGEST, SHORTEST, KubernetesSettings
 
 PRINCIPALS = {"roleArn", "clientId", "serviceAccount"}

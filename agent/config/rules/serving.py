@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from agent.config import Config, Identity
+from agent.config.fault import Finding, Place
+from agent.config.model import Config, Identity
 from agent.dialects import DIALECTS
 from agent.providers.gcp.settings import GcpSettings
-from agent.reading.fault import Finding, Place
 
 ECS, HTTP = "100.100.100.200", 80
 

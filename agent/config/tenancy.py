@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from agent.config import Config, Identity, Tenancy
+from agent.config.model import Config, Identity, Tenancy
 from agent.errors import Ended
 from agent.model import IdentityToken, Source
 from agent.plain import plain

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from agent.config import Config
+from agent.config.model import Config
 from agent.settings import describe_scalar, encode_scalar
 
 Describe = Callable[[type], dict[str, Any]]

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from agent.config import Config
+from agent.config.fault import Finding
+from agent.config.model import Config
 from agent.dialects import DIALECTS
 from agent.providers.gcp.provider import GcpSettings
 from agent.providers.generic import GenericSettings
-from agent.reading.fault import Finding
 from agent.sources.kubernetes import KubernetesSettings
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from agent.config import Config, named_files
+from agent.config.model import Config, named_files
 from agent.offload import in_thread
 
 log = structlog.get_logger()

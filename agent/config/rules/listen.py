@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
 
-from agent.config import Config, own_ports
-from agent.reading.fault import Finding, Place
+from agent.config.fault import Finding, Place
+from agent.config.model import Config, own_ports
 from agent.settings import Address
 
 LINK_LOCAL = {

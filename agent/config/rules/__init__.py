@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from agent.config import Config
-from agent.reading.document import Document
-from agent.reading.fault import MOST_FAULTS, Fault, Finding, by_line, show
-from agent.reading.rules import clouds, identities, issuing, kubernetes, listening, serving, sinks, tenants, timing
+from agent.config.document import Document
+from agent.config.fault import MOST_FAULTS, Fault, Finding, by_line, show
+from agent.config.model import Config
+from agent.config.rules import identities, issuer, kubernetes, listen, providers, refresh, serving, sinks, tenancy
 
 
 def findings(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Everything that the rules find."""
-    for rules in (identities, clouds, issuing, kubernetes, listening, serving, sinks, tenants, timing):
+    for rules in (identities, providers, issuer, kubernetes, listen, serving, sinks, tenancy, refresh):
         for rule in rules.RULES:
             yield from rule(config)
     yield from identities.authorizations(config, environ)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from agent.config import Config
+from agent.config.fault import Finding
+from agent.config.model import Config
 from agent.issuer.rotation import MAX_LENGTH_SECONDS
-from agent.reading.fault import Finding
 from agent.sources.issuer import RESERVED_CLAIMS, IssuerSettings
 
 

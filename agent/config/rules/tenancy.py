@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from agent.config import Config
-from agent.reading.fault import Finding, Place
+from agent.config.fault import Finding, Place
+from agent.config.model import Config
+from agent.config.tenancy import incomplete, inconsistencies, refusals
 from agent.sources.kubernetes import KubernetesSettings
-from agent.tenancy import incomplete, inconsistencies, refusals
 
 
 def consistent(config: Config) -> Iterator[Finding]:

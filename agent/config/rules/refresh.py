@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from agent.config import Config
+from agent.config.fault import Finding, Place
+from agent.config.model import Config
 from agent.margins import credential_margin, shortest, token_margin
-from agent.reading.fault import Finding, Place
 from agent.settings import Duration
 
 

@@ -3,8 +3,8 @@
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from agent.reading.document import Document
-from agent.reading.fault import Place
+from agent.config.document import Document
+from agent.config.fault import Place
 from agent.settings import Duration, FileMode, Scalar
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from agent.config import Config
-from agent.reading.document import Document
-from agent.reading.fault import Finding, Place
+from agent.config.document import Document
+from agent.config.fault import Finding, Place
+from agent.config.model import Config
 from agent.settings import convert
 
 STEP = re.compile(r"\.([^.\[\]`]+)|\[([0-9]+)\]")

@@ -11,13 +11,13 @@ from pathlib import Path
 import structlog
 
 from agent.clock import Clock
-from agent.config import Config, own_ports
+from agent.config.loading import load
+from agent.config.model import Config, own_ports
+from agent.config.tenancy import forbidden
 from agent.errors import ConfigError
 from agent.fleet import Fleet
 from agent.offload import in_thread
-from agent.reading import load
 from agent.tasks import REMEDY
-from agent.tenancy import forbidden
 
 log = structlog.get_logger()
 

@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from agent import reload
-from agent.config import Config
+from agent.config import reload
+from agent.config.loading import load
+from agent.config.model import Config
+from agent.config.reload import LOOK_EVERY, SETTLED, Reloader
 from agent.fleet import Fleet
-from agent.reading import load
-from agent.reload import LOOK_EVERY, SETTLED, Reloader
 from agent.store import Store
 from agent.tally import Tally
 from agent.tasks import REMEDY, Tasks

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agent.config import Config
+from agent.config.document import Broken, parse
+from agent.config.fault import LONGEST_LINE, MOST_FAULTS, Fault
+from agent.config.model import Config
+from agent.config.rules import findings, placed
+from agent.config.tenancy import resolved
 from agent.errors import ConfigError
-from agent.reading.document import Broken, parse
-from agent.reading.fault import LONGEST_LINE, MOST_FAULTS, Fault
-from agent.reading.rules import findings, placed
 from agent.settings import convert
-from agent.tenancy import resolved
 
 LONGEST = 1 << 20
 """Bytes of a configuration file."""
@@ -68,7 +68,7 @@ def check(path: Path, environ: Mapping[str, str], *, reload: bool = False) -> Ve
     except msgspec.ValidationError:
         config = None
     if config is None:
-        from agent.reading.explain import explain  # noqa: PLC0415  # jsonschema, only for those who err
+        from agent.config.explain import explain  # noqa: PLC0415  # jsonschema, only for those who err
 
         return Verdict(None, *explain(document, environ))
     faults, warnings = placed(document, findings(config, environ), reload=reload)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from agent.config import Config, Identity
+from agent.config import wording
+from agent.config.document import Document
+from agent.config.fault import MOST_FAULTS, Fault, Finding, Place, by_line
+from agent.config.model import Config, Identity
+from agent.config.remainder import Remainder
+from agent.config.rules import findings, placed
+from agent.config.schema import schema
+from agent.config.wording import nearest
 from agent.providers.azure.authority import Authority
-from agent.reading import wording
-from agent.reading.document import Document
-from agent.reading.fault import MOST_FAULTS, Fault, Finding, Place, by_line
-from agent.reading.remainder import Remainder
-from agent.reading.rules import findings, placed
-from agent.reading.schema import schema
-from agent.reading.wording import nearest
 from agent.settings import Address, Duration, FileMode, Scalar, Url, convert
 
 if TYPE_CHECKING:
