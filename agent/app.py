@@ -19,12 +19,12 @@ from agent.config.model import Config, own_ports
 from agent.config.reload import Reloader
 from agent.fleet import Fleet
 from agent.herald import Herald
+from agent.http.session import Session
 from agent.kube.clients import KubeClients
 from agent.ledger import Ledger
 from agent.model import Key
 from agent.providers.aws.client import AwsClients
 from agent.serving.capacity import Capacity
-from agent.session import Session
 from agent.settings import Address
 from agent.store import Store
 from agent.tally import Tally

@@ -2,10 +2,10 @@
 
 from datetime import datetime
 
-from agent.answers import repeatable
 from agent.errors import Ended, Rejected
 from agent.model import IdentityToken
 from agent.record import UNSEEN, Observation, Profile
+from agent.sanitize import repeatable
 
 UNCONFIRMED_RENEWAL_SECONDS = 3600
 """For which an identity is renewed whose principal its ServiceAccount names, once the agent may no longer watch it: the annotation

@@ -11,7 +11,7 @@ from structlog.typing import EventDict, WrappedLogger
 
 from agent.errors import frames
 from agent.model import Secret
-from agent.plain import plain
+from agent.sanitize import plain
 
 Format = Literal["json", "console"]
 TOKEN = re.compile(r"eyJ[\w-]{5,}\.[\w-]+\.[\w-]*|(?<=://)[^/\s]+(?=@)")

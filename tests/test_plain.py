@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.plain import lines, plain
+from agent.sanitize import lines, plain
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 from agent.commands import NO_AGENT, NOT_ALL, OK, UNUSABLE
 from agent.commands.calling import NobodyThere, ask, stranger
 from agent.commands.table import reason, render, what_to_do
-from agent.plain import plain
+from agent.sanitize import plain
 
 SOCKET = "/run/wi-agent/agent.sock"
 WRITTEN = re.compile(r"""^control:\s*(?:\{[^}\n]*?\bsocket:|\n\s+socket:)\s*["']?([^\s"',}#]+)""", re.MULTILINE)

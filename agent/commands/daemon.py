@@ -14,8 +14,8 @@ from agent.config.loading import load
 from agent.config.model import Config
 from agent.errors import ConfigError, frames
 from agent.logs import set_up
-from agent.plain import lines, plain
 from agent.process import harden
+from agent.sanitize import lines, plain
 
 BUG = 1
 

@@ -16,8 +16,8 @@ from agent.doctor.report import render
 from agent.doctor.walk import examine
 from agent.errors import ConfigError
 from agent.logs import set_up
-from agent.plain import lines
 from agent.process import harden
+from agent.sanitize import lines
 from agent.spots import base_url
 
 PATIENCE = 5.0

@@ -18,7 +18,7 @@ from agent.config.model import Config, Identity
 from agent.dialects import DIALECTS
 from agent.errors import ConfigError
 from agent.model import Paths
-from agent.plain import lines
+from agent.sanitize import lines
 from agent.spots import spot
 from agent.variables import Variable, Variables
 

@@ -10,7 +10,7 @@ from agent.config.fault import MOST_FAULTS
 from agent.config.loading import check as examine
 from agent.config.loading import told
 from agent.errors import ConfigError
-from agent.plain import lines, plain
+from agent.sanitize import lines, plain
 
 
 def check(options: argparse.Namespace) -> int:

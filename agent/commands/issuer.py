@@ -9,8 +9,8 @@ from agent.clock import WallClock
 from agent.commands import OK, UNUSABLE
 from agent.config.loading import load
 from agent.errors import ConfigError, RefreshError
-from agent.plain import lines
 from agent.process import harden
+from agent.sanitize import lines
 
 
 def export(options: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from agent.plain import plain
+from agent.sanitize import plain
 
 COLOURS = {"fresh": "32", "stale": "33", "expired": "31", "missing": "31"}
 SHORTEST = 12

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from agent.config.model import Config, Identity, Tenancy
 from agent.errors import Ended
 from agent.model import IdentityToken, Source
-from agent.plain import plain
+from agent.sanitize import plain
 from agent.sources.issuer import IssuerSettings
 from agent.sources.kubernetes import DefaultServiceAccount, KubernetesSettings
 

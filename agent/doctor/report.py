@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from agent.plain import plain
+from agent.sanitize import plain
 
 LINK, VERDICT = 9, 8
 """Widths of the first two columns."""

@@ -13,10 +13,10 @@ from agent.doctor import cluster, endpoint, exchange, issuer, origin, places
 from agent.doctor.case import Case, View, broken, skipped
 from agent.doctor.report import Finding, Sheet, Verdict
 from agent.errors import ConfigError, frames
+from agent.http.session import Session
 from agent.issuer.keyring import Keyring
 from agent.kube.clients import KubeClients
 from agent.providers.aws.client import AwsClients
-from agent.session import Session
 from agent.tally import Tally
 from agent.toolbox import Issuer, Toolbox
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from agent.answers import repeatable, seconds
 from agent.errors import Ended, RefreshError, Rejected, Unavailable
 from agent.model import Secret
 from agent.parsing import json_object
+from agent.sanitize import repeatable, seconds
 
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses that a later try may not meet again."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from agent.answers import repeatable
 from agent.claims import LONGEST, read_token
 from agent.errors import NotReady, Rejected, Unavailable
 from agent.model import IdentityToken
 from agent.offload import in_thread, memory_backed
+from agent.sanitize import repeatable
 from agent.settings import Settings
 from agent.toolbox import Toolbox
 

@@ -315,7 +315,7 @@ from agent.providers.aws.client import AwsClients
 from agent.claims import read_token
 from agent.clock import WallClock
 from agent.providers import ProviderSettings, build
-from agent.session import Session
+from agent.http.session import Session
 from agent.settings import convert
 from agent.tally import Tally
 from agent.toolbox import Toolbox

@@ -15,7 +15,7 @@ from typing import Any
 
 from yarl import URL
 
-from agent import answers, claims, metrics, providers
+from agent import claims, metrics, providers, sanitize
 from agent.config.loading import load
 from agent.config.model import Identity
 from agent.errors import AgentError, RefreshError
@@ -282,10 +282,10 @@ def parsers(folder: Path) -> Iterator[list[Parser]]:
         ),
         Parser(
             "Retry-After",
-            lambda data: answers.seconds(data.decode("latin-1"), START),
+            lambda data: sanitize.seconds(data.decode("latin-1"), START),
             [DATE, b"120", b"Mon, 01 Jan 2026 00:00:00 +99999999999999"],
         ),
-        Parser("foreign words", lambda data: answers.repeatable(data.decode(errors="replace"), [TOKEN]), [b"no", TOKEN.reveal().encode()]),
+        Parser("foreign words", lambda data: sanitize.repeatable(data.decode(errors="replace"), [TOKEN]), [b"no", TOKEN.reveal().encode()]),
         *(
             Parser(
                 cloud,

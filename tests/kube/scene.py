@@ -14,9 +14,9 @@ from aiohttp import web
 from agent.clock import WallClock
 from agent.config.model import Config
 from agent.fleet import Fleet
+from agent.http.session import Session
 from agent.model import Key
 from agent.providers.aws.client import AwsClients
-from agent.session import Session
 from agent.settings import convert
 from agent.store import Store
 from agent.tally import Tally

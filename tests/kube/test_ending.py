@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from agent.clock import WallClock
 from agent.config.model import Config, Refresh, Tenancy
 from agent.fleet import Fleet
+from agent.http.session import Session
 from agent.ledger import Ledger
 from agent.model import Key
 from agent.providers.aws.client import AwsClients
-from agent.session import Session
 from agent.settings import convert
 from agent.store import Store
 from agent.tally import Tally

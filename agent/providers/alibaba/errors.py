@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from agent.answers import quotes, repeatable, seconds
 from agent.errors import RefreshError, Rejected, Unavailable
+from agent.http.client import Answer
 from agent.model import Secret
 from agent.parsing import json_object
-from agent.wire import Answer
+from agent.sanitize import quotes, repeatable, seconds
 
 TROUBLED = ("Throttling", "ServiceUnavailable", "InternalError", "ServiceBusy", "RequestTimeout")
 """Beginnings of codes: there are Throttling.User, Throttling.Api and more."""

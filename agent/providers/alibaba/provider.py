@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from agent.errors import RefreshError, Rejected, Unavailable
+from agent.http.client import PATIENCE, Wire
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
 from agent.providers.alibaba import environment as variables
 from agent.providers.alibaba.credentials import Keys, SessionCredential, granted, read_keys
@@ -20,7 +21,6 @@ from agent.providers.alibaba.settings import ANNOTATIONS, AlibabaSettings, annot
 from agent.providers.alibaba.trust import Trust
 from agent.toolbox import Toolbox
 from agent.variables import Spot, Variables
-from agent.wire import PATIENCE, Wire
 
 __all__ = ["ANNOTATIONS", "AlibabaProvider", "AlibabaSettings", "annotated", "environment", "facts", "faults", "served", "trust_of"]
 

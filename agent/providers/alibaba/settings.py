@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from agent.endpoints import refused
+from agent.http.endpoint import refused
 from agent.settings import Duration, Settings, Url
 
 RoleArn = Annotated[

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from agent.answers import quotes, repeatable, seconds
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.model import Secret
+from agent.sanitize import quotes, repeatable, seconds
 
 THROTTLED = frozenset({"Throttling", "ThrottlingException", "ThrottledException", "TooManyRequests", "TooManyRequestsException"})
 THROTTLED |= {"RequestThrottled", "RequestThrottledException", "RequestLimitExceeded", "SlowDown"}

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from agent.endpoints import refused
+from agent.http.endpoint import refused
 from agent.providers.aws.regions import partition, sts_host
 from agent.settings import Duration, Settings, Url
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from agent.errors import Rejected
+from agent.http.client import Wire
 from agent.providers.aws.errors import RefusedError
 from agent.settings import Url
-from agent.wire import Wire
 
 if TYPE_CHECKING:
     import aiohttp

@@ -14,10 +14,10 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 from agent.errors import RefreshError, Rejected, Unavailable
+from agent.http.client import Answer, Wire
 from agent.model import Secret
 from agent.parsing import json_object
 from agent.providers.azure.errors import RefusedError
-from agent.wire import Answer, Wire
 
 LARGEST = 65536
 """Characters of an access token, more than any header may have."""

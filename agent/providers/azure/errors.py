@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from agent.answers import quotes, repeatable, seconds
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.model import Secret
+from agent.sanitize import quotes, repeatable, seconds
 
 UNFETCHED = frozenset({50166, 501661, 90061})
 """Request to External OIDC endpoint failed: Entra could not read what the issuer publishes just now."""

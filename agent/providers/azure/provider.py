@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from agent.errors import RefreshError, Rejected, Unavailable
+from agent.http.client import PATIENCE, Wire
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
 from agent.providers.azure import environment as variables
 from agent.providers.azure.client import Application, exchange
@@ -17,7 +18,6 @@ from agent.providers.azure.trust import Trust
 from agent.toolbox import Toolbox
 from agent.variables import Variables
 from agent.variants import facts as facts_of
-from agent.wire import PATIENCE, Wire
 
 __all__ = ["ANNOTATIONS", "AzureProvider", "AzureSettings", "environment", "facts", "faults", "trust_of", "variant_of", "variants"]
 

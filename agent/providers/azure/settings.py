@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from agent.endpoints import refused
+from agent.http.endpoint import refused
 from agent.providers.azure.authority import Authority
 from agent.settings import Settings, Url
 from agent.variants import variant_of as chosen

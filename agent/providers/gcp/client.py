@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from agent.clock import Clock
 from agent.errors import RefreshError, Unavailable
+from agent.http.client import Wire
 from agent.model import Secret
 from agent.providers.gcp import requests
 from agent.providers.gcp.credentials import granted, granted_id_token
@@ -12,7 +13,6 @@ from agent.providers.gcp.errors import sort
 from agent.providers.gcp.requests import Question
 from agent.providers.gcp.targets import Errand
 from agent.providers.gcp.trust import Trust
-from agent.wire import Wire
 
 Granted = tuple[Secret, datetime, datetime]
 """A token, when it was asked for and when it ends."""

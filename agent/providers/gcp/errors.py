@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from agent.answers import quotes, repeatable, seconds
 from agent.errors import RefreshError, Rejected, Unavailable
+from agent.http.client import Answer
 from agent.model import Secret
 from agent.parsing import json_object
 from agent.providers.gcp.trust import Trust
-from agent.wire import Answer
+from agent.sanitize import quotes, repeatable, seconds
 
 TROUBLED = frozenset({"RESOURCE_EXHAUSTED", "UNAVAILABLE", "INTERNAL", "ABORTED", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN"})
 TROUBLED |= {"temporarily_unavailable", "server_error", "slow_down"}

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from agent.errors import NotReady, RefreshError, Rejected
-from agent.wire import Wire
+from agent.http.client import Wire
 
 SERVER = "http://169.254.169.254"
 """By address, for the name needs a resolver; never over a proxy, for it is on the node."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.errors import Rejected
+from agent.http.client import PATIENCE, Wire
 from agent.model import Credential, IdentityToken, Legacy, Paths
 from agent.providers.gcp import gke
 from agent.providers.gcp.client import Exchange
@@ -23,7 +24,6 @@ from agent.providers.gcp.trust import Trust
 from agent.settings import Url
 from agent.toolbox import Toolbox
 from agent.variables import Variables
-from agent.wire import PATIENCE, Wire
 
 __all__ = ["ANNOTATIONS", "GcpProvider", "GcpSettings", "environment", "facts", "faults", "trust_of"]
 

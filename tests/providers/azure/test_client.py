@@ -150,7 +150,7 @@ CLOUDS = ("azure", "msal", "botocore", "aiobotocore", "google.auth", "alibabaclo
 from agent.providers import build
 from agent.settings import convert
 from agent.providers.azure.provider import AzureSettings
-from agent.session import Session
+from agent.http.session import Session
 from agent.toolbox import Toolbox
 from agent.clock import WallClock
 from agent.errors import Unavailable

@@ -11,8 +11,8 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 
 from agent.errors import RefreshError, Rejected, Unavailable
+from agent.http.client import ERROR_LIMIT, LIMIT, Wire
 from agent.settings import Url
-from agent.wire import ERROR_LIMIT, LIMIT, Wire
 from tests.servers.site import Site
 from tests.servers.tls import certificate
 

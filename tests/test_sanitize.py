@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent.answers import LONGEST, LONGEST_READ, quotes, repeatable, seconds
 from agent.model import Secret
+from agent.sanitize import LONGEST, LONGEST_READ, quotes, repeatable, seconds
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECRETS = [Secret("header.payload-0123456789.signature")]

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from agent.model import Secret
-from agent.plain import plain
 
 QUOTED = 12
 """Characters in a row of a secret that make a text unfit to be shown."""
@@ -53,3 +52,13 @@ def repeatable(text: str, secrets: Sequence[Secret]) -> str:
     """
     shown = plain(text[:LONGEST_READ])[: LONGEST + QUOTED]
     return "" if quotes(shown, secrets) else shown[:LONGEST]
+
+
+def plain(text: str) -> str:
+    """In one line, without anything that could steer a terminal: no control character, and none that turns the writing round."""
+    return "".join(filter(str.isprintable, text))
+
+
+def lines(text: str) -> str:
+    """As `plain`, where the line breaks are the agent's own."""
+    return "\n".join(map(plain, text.split("\n")))
