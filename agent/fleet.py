@@ -17,19 +17,19 @@ from agent.config.fingerprints import fingerprints
 from agent.config.model import Config, Identity, identity_digest, named_files
 from agent.config.rules.identities import authorization
 from agent.config.tenancy import TenantSource, foreign
-from agent.courier import Courier
 from agent.departure import close, whereabouts, withdraw
 from agent.errors import AgentError, Rejected
 from agent.following import Following, Former
-from agent.gate import Gate
-from agent.keeper import Keeper
 from agent.ledger import Ledger, Revocation
 from agent.liveness import within
-from agent.max_use import limit_use
 from agent.model import Key, Secret, Sink, Source
 from agent.orphans import Orphans, delivered
 from agent.particulars import habits, profile, vacant
 from agent.principal import account_of, followed
+from agent.rotation.courier import Courier
+from agent.rotation.keeper import Keeper
+from agent.rotation.limiter import Gate
+from agent.rotation.max_use import limit_use
 from agent.sources.file import FileSettings
 from agent.store import Store
 from agent.suspension import suspension

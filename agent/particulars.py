@@ -6,10 +6,10 @@ from typing import Any
 from agent import providers
 from agent.config.model import Config, Identity
 from agent.facts import facts
-from agent.keeper import Habits
 from agent.margins import credential_margin, token_margin
 from agent.model import Secret
 from agent.record import Profile
+from agent.rotation.keeper import Habits
 from agent.schedule import Backoff, Policy
 from agent.sources.kubernetes import KubernetesSettings
 

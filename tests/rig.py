@@ -4,10 +4,10 @@ import asyncio
 from contextlib import asynccontextmanager
 from random import Random
 
-from agent.gate import Gate
-from agent.keeper import Habits, Keeper
 from agent.margins import credential_margin
 from agent.record import Profile
+from agent.rotation.keeper import Habits, Keeper
+from agent.rotation.limiter import Gate
 from agent.schedule import Policy
 from agent.store import Store
 from agent.tally import Tally

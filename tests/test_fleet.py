@@ -12,9 +12,9 @@ import pytest
 
 from agent import fleet as module
 from agent.config.model import Config
-from agent.courier import Courier
 from agent.fleet import Fleet
 from agent.model import Key
+from agent.rotation.courier import Courier
 from agent.settings import convert
 from agent.store import Store
 from agent.tally import Tally

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from agent.clock import WallClock
-from agent.gate import Gate
-from agent.keeper import Habits, Keeper
 from agent.model import Key
 from agent.providers.generic import GenericProvider, GenericSettings
 from agent.record import Profile
+from agent.rotation.keeper import Habits, Keeper
+from agent.rotation.limiter import Gate
 from agent.schedule import Policy, State
 from agent.settings import Duration, convert
 from agent.sources.kubernetes import KubernetesSettings, KubernetesSource

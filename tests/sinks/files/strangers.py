@@ -17,10 +17,10 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from agent.courier import Courier
 from agent.errors import Rejected
 from agent.model import Grant, Key, Secret
 from agent.record import Profile
+from agent.rotation.courier import Courier
 from agent.schedule import Policy
 from agent.sinks.files import acl, limits
 from agent.sinks.files.sink import FilesSink

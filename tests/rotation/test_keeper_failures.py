@@ -6,10 +6,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.errors import NotReady, Rejected, Unavailable
-from agent.gate import Gate
-from agent.keeper import Habits
 from agent.model import Key
 from agent.record import Profile
+from agent.rotation.keeper import Habits
+from agent.rotation.limiter import Gate
 from agent.schedule import State
 from tests.fakes import FakeProvider, FakeSource, settle
 from tests.rig import CANARY, HOUR, MINUTE, Rig, seconds, vars_of

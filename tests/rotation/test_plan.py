@@ -7,7 +7,7 @@ import pytest
 
 from agent.errors import Rejected, Unavailable
 from agent.model import Grant, Key
-from agent.plan import LEAST_INTEREST, Plan, note_on
+from agent.rotation.plan import LEAST_INTEREST, Plan, note_on
 from agent.schedule import Backoff, Policy
 from tests.fakes import START, FakeCredential, a_token
 

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from agent.gate import Gate
+from agent.rotation.limiter import Gate
 from tests.fakes import settle
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from agent.errors import Defect, Rejected
 from agent.record import Profile
-from agent.supply import LEAST_LEFT, Supply
+from agent.rotation.exchanger import LEAST_LEFT, Supply
 from tests.fakes import FakeClock, FakeProvider, FakeSource, settle
 
 PROFILE = Profile(name="demo", digest="d", source="file", provider="aws", sinks=())

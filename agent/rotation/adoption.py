@@ -10,9 +10,9 @@ import structlog
 from agent.claims import read_token
 from agent.clock import Clock
 from agent.errors import RefreshError, Rejected, frames
-from agent.max_use import used_up
 from agent.model import Grant, IdentityToken, Key, Legacy, Provider, Signs, Sink, Source
 from agent.record import Profile
+from agent.rotation.max_use import used_up
 from agent.store import Store
 
 log = structlog.get_logger()

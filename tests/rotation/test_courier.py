@@ -8,10 +8,10 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from agent.courier import Courier
 from agent.errors import NotReady, Rejected, Unavailable
 from agent.model import Grant, Key
 from agent.record import Profile
+from agent.rotation.courier import Courier
 from agent.schedule import State
 from agent.store import Store
 from agent.tally import Tally
@@ -224,7 +224,7 @@ async def test_what_a_failed_write_left_behind_is_looked_at_and_told():
 
 
 async def test_one_sink_that_hangs_leaves_the_other_sink_and_the_keeper_on_time(monkeypatch):
-    monkeypatch.setattr("agent.courier.PATIENCE", 0.02)
+    monkeypatch.setattr("agent.rotation.courier.PATIENCE", 0.02)
     trip = Round("files:/hangs", "files:/works")
     trip.sink.writing.hanging = trip.sink.reading.hanging = True
     rig = Rig(jitter=0.0)

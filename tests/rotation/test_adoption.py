@@ -78,7 +78,7 @@ async def test_what_cannot_be_taken_over_is_fetched_anew(how, monkeypatch):
         sink.legacy = Legacy(token=Secret(CANARY), files={}, delivery=legacy.delivery)
     sink.adopting.fault = {"rejected": Rejected("foreign"), "bug": KeyError(CANARY)}.get(how)
     sink.adopting.hanging = how == "hangs"
-    monkeypatch.setattr("agent.adoption.PATIENCE", 0.02)
+    monkeypatch.setattr("agent.rotation.adoption.PATIENCE", 0.02)
     with capture_logs() as logs:
         async with rig.running(rig.keeper().keep(sinks=[sink, second])):
             await asyncio.sleep(0.05)

@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from agent.courier import Courier
 from agent.errors import Ended, Rejected, Unavailable
 from agent.model import Key
 from agent.record import Observation
+from agent.rotation.courier import Courier
 from tests.fakes import START, FakeClock, FakeSink, a_token, settle
 from tests.rig import HOUR, MINUTE, Rig, vars_of
-from tests.test_adoption import left_behind
+from tests.rotation.test_adoption import left_behind
 
 ALICE = {"issuer": "https://issuer.example", "subject": "alice", "account_uid": "u1"}
 
@@ -254,7 +254,7 @@ async def test_a_generation_of_another_uid_is_withdrawn_and_not_adopted(seen, ad
     scene = Scene()
     scene.sink.legacy = left_behind()
     scene.sink.held = scene.sink.legacy.delivery
-    monkeypatch.setattr("agent.adoption.read_token", lambda text, **more: token(scene.clock, "left"))
+    monkeypatch.setattr("agent.rotation.adoption.read_token", lambda text, **more: token(scene.clock, "left"))
     scene.source.script.hanging = True
     async with scene.running(*scene.loops(account_uid=seen)):
         assert scene.held == ("alice" if adopted else None)

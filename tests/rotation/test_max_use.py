@@ -7,15 +7,15 @@ from random import Random
 
 import pytest
 
-from agent.courier import Courier
 from agent.errors import Ended, NotReady, Rejected, Unavailable
-from agent.max_use import limit_use
 from agent.model import Key
 from agent.record import Profile
+from agent.rotation.courier import Courier
+from agent.rotation.max_use import limit_use
 from agent.schedule import Policy, Span, State, refresh_due, use_ends
 from tests.fakes import START, FakeSink, settle
 from tests.rig import HOUR, MINUTE, Rig, vars_of
-from tests.test_adoption import left_behind
+from tests.rotation.test_adoption import left_behind
 
 KEY = Key("demo")
 BOUND = 10 * MINUTE

@@ -11,18 +11,18 @@ from random import Random
 
 import structlog
 
-from agent.adoption import adopt
 from agent.clock import Clock, wait_until
 from agent.confirmation import confirm_account, confirm_renewal, described
 from agent.errors import Defect, Ended, NotReady, RefreshError, Unavailable, frames
-from agent.gate import Gate
 from agent.liveness import within
 from agent.model import Credential, Grant, IdentityToken, Key, Provider, Sink, Source
-from agent.plan import Plan, note_on
 from agent.record import Profile, Record
+from agent.rotation.adoption import adopt
+from agent.rotation.exchanger import Supply
+from agent.rotation.limiter import Gate
+from agent.rotation.plan import Plan, note_on
 from agent.schedule import Backoff
 from agent.store import Store
-from agent.supply import Supply
 from agent.tally import Tally
 
 log = structlog.get_logger()

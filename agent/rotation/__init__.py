@@ -1,0 +1,1 @@
+"""Who keeps one identity fresh: the keeper asks source and provider, couriers write to the sinks."""
