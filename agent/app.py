@@ -17,11 +17,11 @@ import structlog
 from agent.clock import Clock, WallClock
 from agent.config.model import Config, own_ports
 from agent.config.reload import Reloader
-from agent.fleet import Fleet
 from agent.herald import Herald
 from agent.http.session import Session
+from agent.identities.ledger import Ledger
+from agent.identities.supervisor import Fleet
 from agent.kube.clients import KubeClients
-from agent.ledger import Ledger
 from agent.model import Key
 from agent.providers.aws.client import AwsClients
 from agent.serving.capacity import Capacity

@@ -15,10 +15,10 @@ from agent.doctor.case import View
 from agent.doctor.report import render
 from agent.doctor.walk import examine
 from agent.errors import ConfigError
+from agent.identities.addresses import base_url
 from agent.logs import set_up
 from agent.process import harden
 from agent.sanitize import lines
-from agent.spots import base_url
 
 PATIENCE = 5.0
 """Seconds for the agent's own view."""

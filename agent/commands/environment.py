@@ -10,16 +10,16 @@ from pathlib import Path, PurePosixPath
 from msgspec.structs import replace
 
 from agent import providers
-from agent.authorization import FILE
 from agent.commands import OK, UNUSABLE
 from agent.commands.variables import FORMATS
 from agent.config.loading import load
 from agent.config.model import Config, Identity
 from agent.dialects import DIALECTS
 from agent.errors import ConfigError
+from agent.identities.addresses import spot
+from agent.identities.authorization import FILE
 from agent.model import Paths
 from agent.sanitize import lines
-from agent.spots import spot
 from agent.variables import Variable, Variables
 
 

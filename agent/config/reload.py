@@ -15,7 +15,7 @@ from agent.config.loading import load
 from agent.config.model import Config, own_ports
 from agent.config.tenancy import forbidden
 from agent.errors import ConfigError
-from agent.fleet import Fleet
+from agent.identities.supervisor import Fleet
 from agent.offload import in_thread
 from agent.tasks import REMEDY
 

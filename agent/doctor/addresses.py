@@ -11,7 +11,7 @@ from agent.config.model import Config, Identity
 from agent.config.rules.serving import ECS, HTTP
 from agent.doctor.case import Case, broken
 from agent.doctor.report import Finding
-from agent.spots import spot
+from agent.identities.addresses import spot
 from agent.variables import Spot
 
 LINK = "endpoint"

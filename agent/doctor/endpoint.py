@@ -3,7 +3,6 @@
 import asyncio
 from pathlib import Path
 
-from agent.authorization import FILE
 from agent.config.rules.identities import authorization
 from agent.dialects import DIALECTS
 from agent.doctor import addresses, surroundings
@@ -11,7 +10,8 @@ from agent.doctor.asking import ASKED, FORWARDED, WRONG, Asker, Reply
 from agent.doctor.case import PATIENCE, Case, broken, skipped, warning
 from agent.doctor.judgement import LINK, judged, stranger, whose
 from agent.doctor.report import Finding, Verdict
-from agent.facts import facts
+from agent.identities.authorization import FILE
+from agent.identities.profiles import facts
 from agent.model import Secret
 from agent.offload import in_thread
 from agent.sinks.files.secret_file import LONGEST

@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from agent.clock import Clock
-from agent.ledger import Revocation
+from agent.identities.ledger import Revocation
 from agent.model import Key
 from agent.serving.status import describe
 from agent.store import Store

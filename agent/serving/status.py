@@ -6,7 +6,7 @@ from typing import Any
 
 from agent import __version__
 from agent.clock import Clock
-from agent.ledger import Revocation
+from agent.identities.ledger import Revocation
 from agent.model import Key
 from agent.record import Failure, Landing, Observation, Profile, Record, credential_span, landing_state, token_span
 from agent.schedule import Span, State

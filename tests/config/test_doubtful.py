@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from agent.config.model import Identity
-from agent.facts import facts
+from agent.identities.profiles import facts
 from agent.settings import convert
 from tests.config.writing import told, verdict
 

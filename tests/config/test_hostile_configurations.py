@@ -15,7 +15,7 @@ from agent.config.loading import LONGEST, check, load
 from agent.config.model import Config
 from agent.config.reload import Reloader
 from agent.errors import ConfigError
-from agent.fleet import Fleet
+from agent.identities.supervisor import Fleet
 from tests.config.hostile import HOSTILE
 from tests.config.writing import GOOD
 from tests.fakes import FakeClock

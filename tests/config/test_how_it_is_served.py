@@ -10,7 +10,7 @@ from agent.config.model import Config, Dialect, own_ports
 from agent.config.reload import refuse_restart
 from agent.dialects import DIALECTS
 from agent.errors import ConfigError
-from agent.facts import facts
+from agent.identities.profiles import facts
 from agent.margins import MARGINS
 from agent.serving.dialects import every
 from agent.settings import Address, convert

@@ -18,7 +18,7 @@ from agent.cli import main
 from agent.clock import WallClock
 from agent.config.loading import load
 from agent.config.reload import Reloader
-from agent.fleet import Fleet
+from agent.identities.supervisor import Fleet
 from agent.model import Key
 from agent.tasks import Tasks
 from tests.servers.cloud import ROLE, Cloud, cloud

@@ -8,8 +8,8 @@ from agent.clock import WallClock
 from agent.config.model import Config, Identity
 from agent.doctor import addresses, surroundings
 from agent.doctor.case import Case, View
+from agent.identities.addresses import base_url
 from agent.settings import convert
-from agent.spots import base_url
 from tests.servers.alibaba_cloud import PROVIDER
 from tests.servers.alibaba_cloud import ROLE as ACS_ROLE
 from tests.servers.cloud import ROLE

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from agent.clock import WallClock
 from agent.config.model import Config
-from agent.fleet import Fleet
 from agent.http.session import Session
+from agent.identities.supervisor import Fleet
 from agent.model import Key
 from agent.providers.aws.client import AwsClients
 from agent.settings import convert

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from agent.clock import WallClock
 from agent.config.model import Config, Refresh, Tenancy
-from agent.fleet import Fleet
 from agent.http.session import Session
-from agent.ledger import Ledger
+from agent.identities.ledger import Ledger
+from agent.identities.supervisor import Fleet
 from agent.model import Key
 from agent.providers.aws.client import AwsClients
 from agent.settings import convert

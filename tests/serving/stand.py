@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.config.model import Config
-from agent.fleet import Fleet
+from agent.identities.supervisor import Fleet
 from agent.model import Key
 from agent.record import Record
 from agent.serving.status import describe

@@ -411,7 +411,7 @@ async def test_without_a_way_to_an_api_server_the_identity_is_rejected():
 
 
 def test_an_identity_counts_for_the_namespace_and_the_api_server_of_its_service_account():
-    from agent.particulars import namespace
+    from agent.identities.profiles import namespace
 
     account = {"namespace": "tenant1", "name": "app"}
     identity = {"name": "x", "source": {"type": "kubernetes", "serviceAccount": account}, "provider": {"type": "generic", "audiences": []}}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.authorization import FILE, Authorizations
+from agent.identities.authorization import FILE, Authorizations
 from tests.sinks.files.grants import Bench
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent.authorization import FILE, _made_up, is_of
+from agent.identities.authorization import FILE, _made_up, is_of
 from agent.sinks.files import atomic_writer, orphan
 from agent.sinks.files.atomic_writer import Look
 from agent.sinks.files.lock import NAME as LOCK

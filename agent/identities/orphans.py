@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
-from agent.authorization import FILE, is_of
 from agent.config.model import Identity
-from agent.departure import PATIENCE, whereabouts
 from agent.errors import RefreshError
-from agent.ledger import Delivered, Ledger
+from agent.identities.authorization import FILE, is_of
+from agent.identities.ledger import Delivered, Ledger
+from agent.identities.withdrawal import PATIENCE, whereabouts
 from agent.offload import in_thread
 from agent.sinks.files import orphan
 from agent.store import Store

@@ -9,7 +9,7 @@ from agent.errors import Rejected, Unavailable
 from agent.model import Key
 from agent.settings import convert
 from tests.fakes import FakeClock
-from tests.test_fleet import Cast, cast, clock, running
+from tests.identities.test_supervisor import Cast, cast, clock, running
 
 __all__ = ["cast", "clock"]
 CROWD = 500

@@ -14,18 +14,18 @@ import structlog
 
 from agent import providers
 from agent.config.model import Identity
-from agent.departure import PATIENCE, close, withdraw
 from agent.errors import NotReady, RefreshError
 from agent.follower import Follower
+from agent.identities.profiles import vacant
+from agent.identities.withdrawal import PATIENCE, close, withdraw
 from agent.model import Key, Sink
-from agent.particulars import vacant
 from agent.principal import Sighting, account_of, followed
 from agent.store import Store
 from agent.toolbox import Toolbox
 from agent.wanted import Bound, Unbound, Unreachable, Wanted
 
 if TYPE_CHECKING:
-    from agent.fleet import Fleet
+    from agent.identities.supervisor import Fleet
 
 log = structlog.get_logger()
 

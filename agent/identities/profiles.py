@@ -1,11 +1,11 @@
 """What keepers, couriers and readers need to know of an identity, from its settings and the general ones."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from agent import providers
 from agent.config.model import Config, Identity
-from agent.facts import facts
 from agent.margins import credential_margin, token_margin
 from agent.model import Secret
 from agent.record import Profile
@@ -87,3 +87,29 @@ def namespace(identity: Identity) -> str:
 
 def _tag(settings: Any) -> str:
     return str(settings.__struct_config__.tag)
+
+
+def facts(identity: Identity) -> Mapping[str, str]:
+    """By name; what is not known is not there."""
+    found = dict(providers.facts(identity.provider))
+    match identity.provider.__struct_config__.tag:
+        case "aws":
+            own = identity.serve.imds
+            given = {"availability-zone": own.availability_zone, "v1": "allowed" if own.v1 else None}
+        case "gcp":
+            gce = identity.serve.gce
+            given = {
+                "project-id": gce.project_id,
+                "project-number": gce.project_number,
+                "zone": gce.zone,
+                "universe-domain": gce.universe_domain,
+                "cluster-name": gce.cluster_name,
+                "cluster-location": gce.cluster_location,
+                "email": gce.email,
+            }
+        case "alibaba":
+            ecs = identity.serve.ecs
+            given = {"zone": ecs.zone_id, "v1": "allowed" if ecs.v1 else None}
+        case _:
+            given = {}
+    return found | {name: value for name, value in given.items() if value}

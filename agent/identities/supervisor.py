@@ -11,20 +11,21 @@ from functools import partial
 import structlog
 
 from agent import providers, sinks, sources
-from agent.authorization import Authorizations, recall
 from agent.clock import STEP
 from agent.config.fingerprints import fingerprints
 from agent.config.model import Config, Identity, identity_digest, named_files
 from agent.config.rules.identities import authorization
 from agent.config.tenancy import TenantSource, foreign
-from agent.departure import close, whereabouts, withdraw
 from agent.errors import AgentError, Rejected
-from agent.following import Following, Former
-from agent.ledger import Ledger, Revocation
+from agent.identities.authorization import Authorizations, recall
+from agent.identities.bound import Following, Former
+from agent.identities.ledger import Ledger, Revocation
+from agent.identities.orphans import Orphans, delivered
+from agent.identities.profiles import habits, profile, vacant
+from agent.identities.suspension import suspension
+from agent.identities.withdrawal import close, whereabouts, withdraw
 from agent.liveness import within
 from agent.model import Key, Secret, Sink, Source
-from agent.orphans import Orphans, delivered
-from agent.particulars import habits, profile, vacant
 from agent.principal import account_of, followed
 from agent.rotation.courier import Courier
 from agent.rotation.keeper import Keeper
@@ -32,7 +33,6 @@ from agent.rotation.limiter import Gate
 from agent.rotation.max_use import limit_use
 from agent.sources.file import FileSettings
 from agent.store import Store
-from agent.suspension import suspension
 from agent.tally import TaskKind
 from agent.tasks import Tasks, Work
 from agent.toolbox import Toolbox

@@ -3,7 +3,7 @@
 from agent.config.model import Config, Identity, own_ports
 from agent.dialects import DIALECTS
 from agent.errors import ConfigError
-from agent.facts import facts
+from agent.identities.profiles import facts
 from agent.settings import Address
 from agent.variables import Spot, Variable
 

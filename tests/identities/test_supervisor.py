@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from agent import fleet as module
 from agent.config.model import Config
-from agent.fleet import Fleet
+from agent.identities import supervisor as module
+from agent.identities.supervisor import Fleet
 from agent.model import Key
 from agent.rotation.courier import Courier
 from agent.settings import convert

@@ -1,0 +1,1 @@
+"""The identities that run: started, changed and withdrawn as the configuration and the cluster say."""
