@@ -17,13 +17,13 @@ import structlog
 from agent.clock import Clock, WallClock
 from agent.config.model import Config, own_ports
 from agent.config.reload import Reloader
-from agent.herald import Herald
 from agent.http.session import Session
 from agent.identities.ledger import Ledger
 from agent.identities.supervisor import Fleet
 from agent.kube.clients import KubeClients
 from agent.model import Key
 from agent.providers.aws.client import AwsClients
+from agent.serviceaccounts.events import Herald
 from agent.serving.capacity import Capacity
 from agent.settings import Address
 from agent.store import Store

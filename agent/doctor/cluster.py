@@ -12,7 +12,7 @@ from agent.doctor.report import Finding, Verdict
 from agent.errors import RefreshError
 from agent.kube.client import Kube, text_at
 from agent.kube.refusals import Question, RefusedError
-from agent.principal import effective, followed, sighted
+from agent.serviceaccounts.annotations import effective, followed, sighted
 from agent.sources.kubernetes import KubernetesSettings, ServiceAccount
 
 RIGHTS, ACCOUNT, ISSUER, ENDPOINT = "rbac", "account", "issuer", "endpoint"

@@ -15,14 +15,14 @@ import structlog
 from agent import providers
 from agent.config.model import Identity
 from agent.errors import NotReady, RefreshError
-from agent.follower import Follower
 from agent.identities.profiles import vacant
 from agent.identities.withdrawal import PATIENCE, close, withdraw
 from agent.model import Key, Sink
-from agent.principal import Sighting, account_of, followed
+from agent.serviceaccounts.annotations import Sighting, account_of, followed
+from agent.serviceaccounts.wanted import Bound, Unbound, Unreachable, Wanted
+from agent.serviceaccounts.watcher import Follower
 from agent.store import Store
 from agent.toolbox import Toolbox
-from agent.wanted import Bound, Unbound, Unreachable, Wanted
 
 if TYPE_CHECKING:
     from agent.identities.supervisor import Fleet

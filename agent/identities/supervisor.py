@@ -26,11 +26,11 @@ from agent.identities.suspension import suspension
 from agent.identities.withdrawal import close, whereabouts, withdraw
 from agent.liveness import within
 from agent.model import Key, Secret, Sink, Source
-from agent.principal import account_of, followed
 from agent.rotation.courier import Courier
 from agent.rotation.keeper import Keeper
 from agent.rotation.limiter import Gate
 from agent.rotation.max_use import limit_use
+from agent.serviceaccounts.annotations import account_of, followed
 from agent.sources.file import FileSettings
 from agent.store import Store
 from agent.tally import TaskKind

@@ -12,7 +12,6 @@ from random import Random
 import structlog
 
 from agent.clock import Clock, wait_until
-from agent.confirmation import confirm_account, confirm_renewal, described
 from agent.errors import Defect, Ended, NotReady, RefreshError, Unavailable, frames
 from agent.liveness import within
 from agent.model import Credential, Grant, IdentityToken, Key, Provider, Sink, Source
@@ -22,6 +21,7 @@ from agent.rotation.exchanger import Supply
 from agent.rotation.limiter import Gate
 from agent.rotation.plan import Plan, note_on
 from agent.schedule import Backoff
+from agent.serviceaccounts.confirmation import confirm_account, confirm_renewal, described
 from agent.store import Store
 from agent.tally import Tally
 

@@ -24,8 +24,8 @@ from agent.kube import access, objects
 from agent.kube.clients import KubeClients
 from agent.kube.refusals import Asker, Question, from_status, refused, sort
 from agent.model import IdentityToken, Secret
-from agent.principal import Sighting, effective, followed, sighted
 from agent.providers.aws.client import AwsClients
+from agent.serviceaccounts.annotations import Sighting, effective, followed, sighted
 from agent.serving.control import ControlEndpoint
 from agent.serving.sessions import Sessions
 from agent.settings import convert

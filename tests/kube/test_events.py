@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agent import herald as module
 from agent.config.model import Identity
 from agent.errors import NotReady, Rejected, Unavailable
-from agent.herald import Herald
 from agent.model import Grant, Key
 from agent.record import Profile
+from agent.serviceaccounts import events as module
+from agent.serviceaccounts.events import Herald
 from agent.settings import convert
 from agent.sources.kubernetes import KubernetesSource
 from agent.store import Store

@@ -5,7 +5,7 @@ import pytest
 from agent import providers
 from agent.config.model import Config, Identity, identity_digest
 from agent.errors import Rejected
-from agent.principal import Sighting, effective, followed, sighted
+from agent.serviceaccounts.annotations import Sighting, effective, followed, sighted
 from agent.settings import convert
 from agent.sources.kubernetes import ServiceAccount
 

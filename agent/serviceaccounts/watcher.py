@@ -16,12 +16,12 @@ from agent.kube.client import Kube
 from agent.kube.refusals import Question, absent
 from agent.kube.watch import Event, Watch
 from agent.liveness import within
-from agent.pace import LONGEST_REST_SECONDS, Pace
-from agent.principal import Sighting, account_of, effective, followed, named, sighted
 from agent.record import Observation
+from agent.serviceaccounts.annotations import Sighting, account_of, effective, followed, named, sighted
+from agent.serviceaccounts.pace import LONGEST_REST_SECONDS, Pace
+from agent.serviceaccounts.wanted import Bound, Unbound, Unreachable, Wanted
 from agent.sources.kubernetes import KubernetesSettings, ServiceAccount
 from agent.toolbox import Toolbox
-from agent.wanted import Bound, Unbound, Unreachable, Wanted
 
 log = structlog.get_logger()
 

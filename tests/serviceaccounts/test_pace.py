@@ -2,9 +2,9 @@ from datetime import UTC, datetime, timedelta
 
 from agent.config.model import Identity
 from agent.errors import Rejected
-from agent.pace import FREE_CHANGES, LONGEST_REST_SECONDS, QUIET_SECONDS, Pace
+from agent.serviceaccounts.pace import FREE_CHANGES, LONGEST_REST_SECONDS, QUIET_SECONDS, Pace
+from agent.serviceaccounts.wanted import Bound, Unbound
 from agent.settings import convert
-from agent.wanted import Bound, Unbound
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 IDENTITY = convert(

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from agent.wanted import Bound, Unbound
+from agent.serviceaccounts.wanted import Bound, Unbound
 
 FREE_CHANGES = 10
 """Carried out at once; each further one after a rest of 1, 2, 4 … `LONGEST_REST_SECONDS`."""

@@ -11,13 +11,13 @@ import pytest
 
 from agent.config.model import Identity
 from agent.errors import Unavailable
-from agent.follower import Follower
 from agent.kube.watch import Event
-from agent.principal import effective, followed
+from agent.serviceaccounts.annotations import effective, followed
+from agent.serviceaccounts.wanted import Bound, Unbound, Unreachable, Wanted
+from agent.serviceaccounts.watcher import Follower
 from agent.settings import convert
 from agent.tally import Tally
 from agent.toolbox import Toolbox
-from agent.wanted import Bound, Unbound, Unreachable, Wanted
 from tests.fakes import FakeClock
 
 ROLE = "arn:aws:iam::123456789012:role/"
@@ -124,11 +124,11 @@ async def test_an_exception_in_an_event_is_reported_once_and_the_account_listed_
     follower: Follower, monkeypatch: Any, capsys: Any
 ) -> None:
     streams = Streams(["one"] * 5)
-    monkeypatch.setattr("agent.follower.effective", lambda *_: 1 / 0)
+    monkeypatch.setattr("agent.serviceaccounts.watcher.effective", lambda *_: 1 / 0)
     clock, said = follow(follower, streams, monkeypatch)
     await clock.advance(7)
     assert said == ["unreachable"] * 3
-    monkeypatch.setattr("agent.follower.effective", effective)
+    monkeypatch.setattr("agent.serviceaccounts.watcher.effective", effective)
     await clock.advance(8)
     assert said[3:] == ["u1 one"] * 2
     assert capsys.readouterr().out.count("follow.defect") == 1
@@ -137,7 +137,7 @@ async def test_an_exception_in_an_event_is_reported_once_and_the_account_listed_
 def follow(follower: Follower, streams: Streams, monkeypatch: Any) -> tuple[FakeClock, list[str]]:
     """Let it follow these; return its clock and what it says."""
     said: list[str] = []
-    monkeypatch.setattr("agent.follower.Watch", lambda *_, **__: streams)
+    monkeypatch.setattr("agent.serviceaccounts.watcher.Watch", lambda *_, **__: streams)
     follower._toolbox = replace(follower._toolbox, kube=SimpleNamespace(client=lambda _: None))  # type: ignore[arg-type]
 
     async def listen() -> None:
