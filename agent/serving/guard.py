@@ -13,7 +13,7 @@ from aiohttp import hdrs, web
 from multidict import istr
 
 from agent.model import Secret
-from agent.serving.remembered import Remembered
+from agent.serving.memo import Remembered
 from agent.settings import Address
 
 HOSTS = frozenset(

@@ -17,8 +17,7 @@ from agent.serving.capacity import most
 from agent.serving.dialect import Answer, Dialect, Want
 from agent.serving.dialects import every
 from agent.serving.guard import Guard
-from agent.serving.portion import Portion
-from agent.serving.reply import Reply, suits
+from agent.serving.responses import Portion, Reply, suits
 from agent.serving.router import Route, Router
 from agent.settings import Address
 from agent.store import Store

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from agent.record import Profile
 from agent.serving.dialect import Dialect, Visit
-from agent.serving.remembered import Remembered
+from agent.serving.memo import Remembered
 from agent.store import Store
 
 TARGETS, LONGEST = 256, 256

@@ -27,7 +27,7 @@ from agent.model import IdentityToken, Secret
 from agent.providers.aws.client import AwsClients
 from agent.serviceaccounts.annotations import Sighting, effective, followed, sighted
 from agent.serving.control import ControlEndpoint
-from agent.serving.sessions import Sessions
+from agent.serving.dialects.session_tokens import Sessions
 from agent.settings import convert
 from agent.sinks.files import manifest
 from agent.sources.kubernetes import KubernetesSettings, KubernetesSource

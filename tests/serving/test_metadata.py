@@ -16,7 +16,7 @@ from aiohttp import web
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from agent.serving.container import Container
+from agent.serving.dialects.container import Container
 from tests.servers.site import Site
 from tests.servers.sts import page, refuse
 from tests.servers.tls import certificate

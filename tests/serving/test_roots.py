@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.providers.aws.facts import facts
-from agent.serving.imds import Imds
+from agent.serving.dialects.imds import Imds
 from agent.serving.listener import listening
 from agent.settings import Address
 from tests.serving.endpoint import CANARIES, NAME, Endpoint, endpoint, reply

@@ -9,7 +9,7 @@ import pytest
 
 from agent.errors import Rejected, Unavailable
 from agent.model import Key
-from agent.serving.container import Container
+from agent.serving.dialects.container import Container
 from tests.fakes import FakeClock
 from tests.serving.endpoint import CANARIES, NAME, Endpoint, Reply, endpoint
 

@@ -9,8 +9,8 @@ import pytest
 from agent.errors import Unavailable
 from agent.model import Key
 from agent.providers.aws.facts import facts
-from agent.serving.imds import Imds
-from agent.serving.sessions import Sessions
+from agent.serving.dialects.imds import Imds
+from agent.serving.dialects.session_tokens import Sessions
 from tests.fakes import FakeClock
 from tests.serving.endpoint import CANARIES, NAME, Endpoint, Reply, endpoint
 

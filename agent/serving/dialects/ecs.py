@@ -11,10 +11,10 @@ from urllib.parse import unquote
 from multidict import istr
 
 from agent.record import Profile
-from agent.serving import uri
 from agent.serving.dialect import Answer, Visit, Want
-from agent.serving.questions import Questions
-from agent.serving.sessions import Presented, Sessions
+from agent.serving.dialects import uri
+from agent.serving.dialects.session_tokens import Presented, Sessions
+from agent.serving.memo import Questions
 
 TTL, TOKEN = istr("X-aliyun-ecs-metadata-token-ttl-seconds"), istr("X-aliyun-ecs-metadata-token")
 FOREIGN = (istr("X-aws-ec2-metadata-token-ttl-seconds"), istr("X-aws-ec2-metadata-token"))

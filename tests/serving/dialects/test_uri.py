@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from agent.errors import Unavailable
 from agent.model import Key
-from agent.serving.uri import Uri
+from agent.serving.dialects.uri import Uri
 from tests.fakes import FakeClock
 from tests.serving.alibaba import DOCUMENT, NAME, clean, enrol, grant
 from tests.serving.endpoint import AUTHORIZATION, Endpoint, Reply, endpoint

@@ -13,7 +13,7 @@ from agent.errors import Rejected, Unavailable
 from agent.model import Key, Secret
 from agent.providers.gcp.credentials import AccessToken, IdToken
 from agent.providers.gcp.settings import CLOUD_PLATFORM, EMAIL
-from agent.serving.gce import Gce
+from agent.serving.dialects.gce import Gce
 from agent.store import VARIANTS
 from tests.fakes import FakeClock
 from tests.serving.endpoint import NAME, Endpoint, Reply, endpoint

@@ -6,7 +6,7 @@ import pytest
 
 from agent.errors import Rejected
 from agent.model import Key
-from agent.serving.azure_imds import AzureImds
+from agent.serving.dialects.azure_imds import AzureImds
 from tests.fakes import START, FakeClock
 from tests.serving.azure import CANARY, CLIENT, NAME, ODD, STORAGE, VAULT, clean, enrol, grant
 from tests.serving.endpoint import AUTHORIZATION, Endpoint, Reply, endpoint

@@ -10,8 +10,8 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.serving import azure
+from tests.serving.dialects.test_every_dialect import DIALECTS, ask, enrol, grant
 from tests.serving.endpoint import AUTHORIZATION, NAME, PATH, Endpoint, endpoint, framed
-from tests.serving.test_every_dialect import DIALECTS, ask, enrol, grant
 
 MOST = 2000
 """Answers of four kilobytes that are on their way at a time: what the kernel holds for one connection (net.ipv4.tcp_wmem), and some."""

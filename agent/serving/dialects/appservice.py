@@ -11,10 +11,10 @@ import msgspec
 from multidict import istr
 
 from agent.record import Profile
-from agent.serving.azure_token import HEADERS, Objection, wanted
 from agent.serving.dialect import Answer, Visit, Want
+from agent.serving.dialects.azure_token import HEADERS, Objection, wanted
 from agent.serving.guard import knows
-from agent.serving.questions import Questions
+from agent.serving.memo import Questions
 
 HEADER = istr("X-IDENTITY-HEADER")
 VERSION = "2019-08-01"

@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import Rejected, Unavailable
 from agent.model import Key
-from agent.serving.appservice import AppService
+from agent.serving.dialects.appservice import AppService
 from tests.fakes import START, FakeClock
 from tests.serving.azure import CANARY, CLIENT, NAME, ODD, STORAGE, VAULT, clean, enrol, grant
 from tests.serving.endpoint import AUTHORIZATION, Endpoint, Reply, endpoint

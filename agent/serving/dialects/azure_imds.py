@@ -11,9 +11,9 @@ from datetime import datetime
 import msgspec
 
 from agent.record import Profile
-from agent.serving.azure_token import HEADERS, Objection, wanted
 from agent.serving.dialect import Answer, Visit, Want
-from agent.serving.questions import Questions
+from agent.serving.dialects.azure_token import HEADERS, Objection, wanted
+from agent.serving.memo import Questions
 
 TOKEN = "/metadata/identity/oauth2/token"  # noqa: S105  # a path
 VERSION = re.compile(r"(2018-(0[2-9]|1[0-2])|(2019|20[2-9][0-9])-[01][0-9])-[0-3][0-9]")

@@ -18,8 +18,8 @@ from multidict import istr
 from agent.model import Grant
 from agent.record import Profile
 from agent.serving.dialect import Answer, Visit, Want, plain
-from agent.serving.questions import Questions
-from agent.serving.sessions import Presented, Sessions
+from agent.serving.dialects.session_tokens import Presented, Sessions
+from agent.serving.memo import Questions
 
 TTL, TOKEN = istr("X-aws-ec2-metadata-token-ttl-seconds"), istr("X-aws-ec2-metadata-token")
 SERVER = {"Server": "EC2ws", "Cache-Control": "no-store"}

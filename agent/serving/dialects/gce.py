@@ -15,8 +15,8 @@ from multidict import istr
 from agent.model import Grant
 from agent.record import Profile
 from agent.serving.dialect import Answer, Countdown, Rendered, Visit, Want
-from agent.serving.questions import Questions
-from agent.serving.tree import Leaf, listed, read, tree_of, written
+from agent.serving.dialects.gce_tree import Leaf, listed, read, tree_of, written
+from agent.serving.memo import Questions
 
 FLAVOR = istr("Metadata-Flavor")
 HEADERS = {

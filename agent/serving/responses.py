@@ -3,13 +3,16 @@
 A response of aiohttp's own serves one request, and to make and write one costs as much as everything else that is done for it.
 """
 
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.http import SERVER_SOFTWARE
 
-from agent.serving.dialect import Answer
+from agent.model import Grant
+from agent.record import Profile, Record
+from agent.serving.dialect import Answer, Rendered
 
 
 class Reply(web.StreamResponse):
@@ -42,3 +45,34 @@ class Reply(web.StreamResponse):
 def suits(request: web.BaseRequest) -> bool:
     """Whether a reply can be sent as it is: the rest is what aiohttp's own response sees to, and the waiting for a slow reader."""
     return request.method == "GET" and request.version == HttpVersion11 and request.keep_alive and not request.protocol.writing_paused
+
+
+NEVER = datetime.min.replace(tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+@dataclass(slots=True, kw_only=True)
+class Portion:
+    """For as long as neither the grant nor the profile is replaced."""
+
+    record: Record
+    grant: Grant
+    profile: Profile
+    rendered: Rendered
+    expires_at: datetime
+    late_after: datetime
+    """From then on it is handed out for want of a better one."""
+    _reply: Reply | None = field(default=None, repr=False)
+    _since: datetime = NEVER
+    _until: datetime = NEVER
+
+    def good(self, profile: Profile, now: datetime) -> bool:
+        """Whether it is the newest there is, for these settings, and works."""
+        return self.record.grant is self.grant and self.profile is profile and now < self.expires_at
+
+    def at(self, now: datetime) -> Reply:
+        """As it is sent at this moment."""
+        if self._reply is None or not self._since <= now < self._until:
+            self._since, self._until = now, min(now.replace(microsecond=0) + SECOND, self.rendered.until(now))
+            self._reply = Reply(self.rendered.at(now), now)
+        return self._reply

@@ -6,7 +6,7 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.model import Key
-from agent.serving.ecs import Ecs
+from agent.serving.dialects.ecs import Ecs
 from tests.fakes import FakeClock
 from tests.serving.alibaba import DOCUMENT, FACTS, NAME, ROLE, clean, enrol, grant
 from tests.serving.endpoint import Endpoint, Reply, endpoint

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from agent.serving.sessions import MOST, Presented, Sessions
+from agent.serving.dialects.session_tokens import MOST, Presented, Sessions
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -4,7 +4,6 @@ from typing import TypeVar
 
 from agent.record import Profile
 from agent.serving.dialect import Answer, Visit, Want
-from agent.serving.remembered import Remembered
 
 MOST, LONGEST = 64, 1024
 """Questions that are remembered at a time, and characters of one."""
@@ -28,3 +27,23 @@ class Questions:
         if isinstance(found, Want):
             self._known.keep(visit.request.raw_path, (profile, found))
         return found
+
+
+Meaning = TypeVar("Meaning")
+
+
+class Remembered(dict[str, Meaning]):
+    """So many at most, and none for a long text, for clients choose the texts. When it is full it begins anew."""
+
+    def __init__(self, most: int, longest: int) -> None:
+        """`longest`: characters of a text."""
+        super().__init__()
+        self._most = most
+        self._longest = longest
+
+    def keep(self, text: str, meaning: Meaning) -> None:
+        """Its meaning, unless it is too long."""
+        if len(text) <= self._longest:
+            if len(self) >= self._most:
+                self.clear()
+            self[text] = meaning

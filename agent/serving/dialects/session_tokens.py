@@ -11,7 +11,7 @@ import hmac
 import secrets
 from datetime import UTC, datetime, timedelta
 
-from agent.serving.remembered import Remembered
+from agent.serving.memo import Remembered
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 MOST, LENGTH = 16, 56
