@@ -17,6 +17,7 @@ import structlog
 from agent.clock import Clock, WallClock
 from agent.config.model import Config, own_ports
 from agent.config.reload import Reloader
+from agent.counters import Tally
 from agent.http.session import Session
 from agent.identities.ledger import Ledger
 from agent.identities.supervisor import Fleet
@@ -27,7 +28,6 @@ from agent.serviceaccounts.events import Herald
 from agent.serving.capacity import Capacity
 from agent.settings import Address
 from agent.store import Store
-from agent.tally import Tally
 from agent.tasks import Tasks
 from agent.toolbox import Issuer, Toolbox
 

@@ -52,8 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     add("run", "daemon", "run", "run the daemon")
     one = add("once", "daemon", "once", "deliver every identity once, then exit: for init containers, Jobs and cron")
     one.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="seconds to wait at most (60)")
-    add("check", "inspect", "check", "validate the configuration and say everything that is wrong with it")
-    add("schema", "inspect", "schema", "print the JSON Schema of the configuration")
+    add("check", "check", "check", "validate the configuration and say everything that is wrong with it")
+    add("schema", "check", "schema", "print the JSON Schema of the configuration")
     status = add("status", "client", "status", "show every identity and how it stands")
     status.add_argument("--json", action="store_true", help="as JSON")
     status.add_argument("--watch", action="store_true", help="again every second, until interrupted")
@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         "doctor", "doctor", "doctor", "walk from source to endpoint, say what is broken and what to type, and what the cloud has to trust"
     )
     doctor.add_argument("name", nargs="?", metavar="NAME", help="this identity only")
-    env = add("env", "environment", "env", "print the variables that make SDKs use an identity")
+    env = add("env", "env", "env", "print the variables that make SDKs use an identity")
     env.add_argument("name", metavar="NAME")
     env.add_argument("--via", choices=("endpoint", "files"), help="by default the endpoint, where it serves the identity")
     env.add_argument(

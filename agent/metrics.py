@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from agent import __version__
 from agent.clock import Clock
+from agent.counters import BUCKETS, Tally, TaskKind
 from agent.model import Key
 from agent.record import Profile, Record, credential_span, token_span
 from agent.schedule import State
 from agent.store import Store
-from agent.tally import BUCKETS, Tally, TaskKind
 
 if TYPE_CHECKING:
     # Loaded by the first scrape, once: 18 ms that would come before the first token, and 2 MiB for nothing where nobody scrapes.

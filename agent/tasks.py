@@ -13,12 +13,12 @@ from typing import Any, Literal, Never
 
 import structlog
 
+from agent.counters import TaskKind
 from agent.errors import Defect, frames
 from agent.liveness import HUNG_AFTER_SECONDS, TICK_SECONDS, WORK_SECONDS, Heartbeat, Pulse, begin
 from agent.model import Key
 from agent.schedule import Backoff, retry_delay
 from agent.store import Store
-from agent.tally import TaskKind
 from agent.toolbox import Toolbox
 
 log = structlog.get_logger()

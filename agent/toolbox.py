@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from agent.clock import Clock
-from agent.tally import Tally
+from agent.counters import Tally
 
 if TYPE_CHECKING:
     import aiohttp

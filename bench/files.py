@@ -18,12 +18,12 @@ from random import Random
 import structlog
 
 from agent.clock import WallClock
+from agent.counters import Tally
 from agent.model import Grant, IdentityToken, Key, Secret
 from agent.offload import memory_backed
 from agent.providers.generic import GenericCredential, GenericSettings
 from agent.settings import Duration
 from agent.sinks.files.sink import FilesSettings, FilesSink
-from agent.tally import Tally
 from agent.toolbox import Toolbox
 from bench import figures
 

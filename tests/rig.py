@@ -4,13 +4,13 @@ import asyncio
 from contextlib import asynccontextmanager
 from random import Random
 
-from agent.margins import credential_margin
+from agent.counters import Tally
+from agent.dialects import credential_margin
 from agent.record import Profile
 from agent.rotation.keeper import Habits, Keeper
 from agent.rotation.limiter import Gate
 from agent.schedule import Policy
 from agent.store import Store
-from agent.tally import Tally
 from tests.fakes import START, FakeClock, FakeProvider, FakeSource, settle
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0

@@ -4,10 +4,10 @@ import asyncio
 from random import Random
 from typing import Any
 
+from agent.counters import Tally
 from agent.liveness import HUNG_AFTER_SECONDS, WORK_SECONDS, within
 from agent.offload import in_thread
 from agent.store import Store
-from agent.tally import Tally
 from agent.tasks import Tasks
 from agent.toolbox import Toolbox
 from tests.fakes import FakeClock, settle

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from agent.config.model import Dialect
-from agent.margins import MARGINS, credential_margin, shortest, token_margin
+from agent.dialects import MARGINS, credential_margin, shortest, token_margin
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.clock import Clock
+from agent.counters import Tally, TaskKind
 from agent.errors import Rejected, Unavailable
 from agent.metrics import RESULTS, WRITES, Collector, expose
 from agent.model import Grant, Key
 from agent.record import Profile
 from agent.serving.admin import AdminEndpoint
 from agent.store import Store
-from agent.tally import Tally, TaskKind
 from tests.fakes import START, FakeClock, FakeCredential, a_token, delivery_of
 
 HOUR = 3600.0

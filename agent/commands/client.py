@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.commands import NO_AGENT, NOT_ALL, OK, UNUSABLE
-from agent.commands.calling import NobodyThere, ask, stranger
-from agent.commands.table import reason, render, what_to_do
+from agent.commands.control_client import NobodyThere, ask, stranger
+from agent.commands.status_table import reason, render, what_to_do
 from agent.sanitize import plain
 
 SOCKET = "/run/wi-agent/agent.sock"

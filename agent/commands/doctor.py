@@ -7,8 +7,8 @@ import sys
 
 from agent.clock import WallClock
 from agent.commands import NOT_ALL, OK, UNUSABLE
-from agent.commands.calling import NobodyThere, ask, stranger
-from agent.commands.environment import find
+from agent.commands.control_client import NobodyThere, ask, stranger
+from agent.commands.env import find
 from agent.config.loading import load
 from agent.config.model import Config
 from agent.doctor.case import View

@@ -5,17 +5,17 @@ from pathlib import Path
 
 from agent.config.rules.identities import authorization
 from agent.dialects import DIALECTS
-from agent.doctor import addresses, surroundings
-from agent.doctor.asking import ASKED, FORWARDED, WRONG, Asker, Reply
+from agent.doctor import endpoint_addresses, endpoint_environment
 from agent.doctor.case import PATIENCE, Case, broken, skipped, warning
-from agent.doctor.judgement import LINK, judged, stranger, whose
+from agent.doctor.endpoint_requests import ASKED, FORWARDED, WRONG, Asker, Reply
+from agent.doctor.endpoint_verdict import LINK, judged, stranger, whose
 from agent.doctor.report import Finding, Verdict
+from agent.envvars import Spot
 from agent.identities.authorization import FILE
 from agent.identities.profiles import facts
 from agent.model import Secret
 from agent.offload import in_thread
 from agent.sinks.files.secret_file import LONGEST
-from agent.variables import Spot
 
 
 class _Unknown(Exception):  # noqa: N818  # a finding
@@ -34,13 +34,13 @@ async def look(case: Case, *, refused: bool) -> list[Finding]:
         return [Finding(LINK, Verdict.UNUSED, "not served: serve.dialects is empty")]
     if not case.base:
         return [broken(LINK, "it listens on no TCP address, and SDKs use no socket files", "add one to metadata.listen")]
-    missing = addresses.missing(case)
+    missing = endpoint_addresses.missing(case)
     findings = list(missing.values())
     for dialect in dialects:
-        where, host = addresses.asked(case.config, case.identity, dialect)
+        where, host = endpoint_addresses.asked(case.config, case.identity, dialect)
         if host not in missing:
             findings += await _look(case, where, refused=refused)
-    return [*findings, *surroundings.look(case)]
+    return [*findings, *endpoint_environment.look(case)]
 
 
 async def _look(case: Case, where: Spot, *, refused: bool) -> list[Finding]:
@@ -54,9 +54,9 @@ async def _look(case: Case, where: Spot, *, refused: bool) -> list[Finding]:
         except _Unknown as why:
             return [skipped(LINK, "the agent") if case.view.status is None else broken(LINK, why.reason, why.remedy)]
     found = await _ask(case, where, presented, refused=refused)
-    if found.verdict is Verdict.OK and not addresses.wired(where):
-        text = f"SDKs ask {addresses.ALIBABAS} and nothing else, and the agent does not listen there"
-        return [found, warning(LINK, text, f'add "{addresses.ALIBABAS}" to metadata.listen, and restart the agent')]
+    if found.verdict is Verdict.OK and not endpoint_addresses.wired(where):
+        text = f"SDKs ask {endpoint_addresses.ALIBABAS} and nothing else, and the agent does not listen there"
+        return [found, warning(LINK, text, f'add "{endpoint_addresses.ALIBABAS}" to metadata.listen, and restart the agent')]
     return [found]
 
 

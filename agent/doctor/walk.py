@@ -9,7 +9,9 @@ from random import SystemRandom
 from agent import providers
 from agent.clock import Clock
 from agent.config.model import Config, Identity
-from agent.doctor import cluster, endpoint, exchange, issuer, origin, places
+from agent.counters import Tally
+from agent.doctor import endpoint, exchange, issuer, kubernetes, sinks
+from agent.doctor import token as origin
 from agent.doctor.case import Case, View, broken, skipped
 from agent.doctor.report import Finding, Sheet, Verdict
 from agent.errors import ConfigError, frames
@@ -17,7 +19,6 @@ from agent.http.session import Session
 from agent.issuer.keyring import Keyring
 from agent.kube.clients import KubeClients
 from agent.providers.aws.client import AwsClients
-from agent.tally import Tally
 from agent.toolbox import Issuer, Toolbox
 
 AT_A_TIME = 8
@@ -60,7 +61,7 @@ async def _keys(config: Config, clock: Clock) -> tuple[Issuer | None, ConfigErro
 async def _walk(case: Case, keys: ConfigError | None) -> Sheet:
     sheet = Sheet(case.name)
     sheet.findings += await _look("agent", lambda: _now(origin.agent(case)))
-    sheet.findings += await _look("account", lambda: cluster.look(case))
+    sheet.findings += await _look("account", lambda: kubernetes.look(case))
     sheet.findings += await _look("source", lambda: origin.source(case, keys))
     sheet.findings += [skipped("token", "the source")] if case.token is None else await _look("token", lambda: _now(origin.token(case)))
     unusable = any(finding.link == "token" and finding.verdict in {Verdict.BROKEN, Verdict.SKIPPED} for finding in sheet.findings)
@@ -69,18 +70,18 @@ async def _walk(case: Case, keys: ConfigError | None) -> Sheet:
     sheet.findings += issuer.softened(found) if case.exchanged else found
     sheet.findings += tried
     refused = unusable or any(finding.verdict in {Verdict.BROKEN, Verdict.SKIPPED} for finding in tried)
-    sheet.findings += await _look("sinks", lambda: places.look(case, refused=refused))
+    sheet.findings += await _look("sinks", lambda: sinks.look(case, refused=refused))
     sheet.findings += await _look("endpoint", lambda: endpoint.look(case, refused=refused))
     sheet.trust = await _trust(case)
     return sheet
 
 
 async def _issuer(case: Case) -> list[Finding]:
-    return await cluster.documents(case) or await issuer.look(case)
+    return await kubernetes.documents(case) or await issuer.look(case)
 
 
 async def _exchange(case: Case) -> list[Finding]:
-    return [skipped("exchange", "the ServiceAccount")] if cluster.nobody(case) else await exchange.attempt(case)
+    return [skipped("exchange", "the ServiceAccount")] if kubernetes.nobody(case) else await exchange.attempt(case)
 
 
 async def _now(findings: list[Finding]) -> list[Finding]:
@@ -107,6 +108,6 @@ async def _trust(case: Case) -> Sequence[str]:
     if not token and not case.embedded and case.clouded:
         return ["# that stands in its token: ask again when the source gives one"]
     claims = getattr(case.identity.source, "claims", {})
-    if cluster.nobody(case) or not re.fullmatch(r"[!-~]+", url) or not subject or not subject.isprintable():
+    if kubernetes.nobody(case) or not re.fullmatch(r"[!-~]+", url) or not subject or not subject.isprintable():
         return ()
     return providers.trust(case.identity.provider, issuer=url, subject=subject, claims=claims)

@@ -2,10 +2,10 @@
 
 from agent.config.model import Config, Identity, own_ports
 from agent.dialects import DIALECTS
+from agent.envvars import Spot, Variable
 from agent.errors import ConfigError
 from agent.identities.profiles import facts
 from agent.settings import Address
-from agent.variables import Spot, Variable
 
 
 def base_url(config: Config) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from agent import providers
 from agent.config.model import Config, Identity
-from agent.margins import credential_margin, token_margin
+from agent.dialects import credential_margin, token_margin
 from agent.model import Secret
 from agent.record import Profile
 from agent.rotation.keeper import Habits

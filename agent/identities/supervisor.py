@@ -16,6 +16,7 @@ from agent.config.fingerprints import fingerprints
 from agent.config.model import Config, Identity, identity_digest, named_files
 from agent.config.rules.identities import authorization
 from agent.config.tenancy import TenantSource, foreign
+from agent.counters import TaskKind
 from agent.errors import AgentError, Rejected
 from agent.identities.authorization import Authorizations, recall
 from agent.identities.bound import Following, Former
@@ -33,7 +34,6 @@ from agent.rotation.max_use import limit_use
 from agent.serviceaccounts.annotations import account_of, followed
 from agent.sources.file import FileSettings
 from agent.store import Store
-from agent.tally import TaskKind
 from agent.tasks import Tasks, Work
 from agent.toolbox import Toolbox
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from agent.claims import read_token
 from agent.clock import Clock
 from agent.errors import RefreshError, Rejected, Unavailable
-from agent.kube.access import Access, Reader
 from agent.kube.allowance import Allowance
-from agent.kube.credentials import Credentials
-from agent.kube.line import CONNECT, Line, Unanswered, broken, keep_alive, load
+from agent.kube.connection import CONNECT, Line, Unanswered, broken, keep_alive, load
+from agent.kube.credential_files import Credentials
+from agent.kube.credentials import Access, Reader
+from agent.kube.errors import Asker, Question, RefusedError, refused, sort
 from agent.kube.outage import Outage
-from agent.kube.refusals import Asker, Question, RefusedError, refused, sort
 from agent.offload import in_thread
 from agent.parsing import json_object
 

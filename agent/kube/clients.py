@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Self
 
 from agent.clock import Clock
-from agent.kube.access import SERVICE_ACCOUNT, from_kubeconfig, in_cluster
 from agent.kube.client import PATIENCE, Kube
+from agent.kube.credentials import SERVICE_ACCOUNT, from_kubeconfig, in_cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,10 @@ import structlog
 from agent.clock import Clock
 from agent.errors import Defect, RefreshError, Unavailable, frames
 from agent.kube.client import Kube
-from agent.kube.credentials import LOOK_SECONDS
-from agent.kube.line import Unanswered, broken
+from agent.kube.connection import Unanswered, broken
+from agent.kube.credential_files import LOOK_SECONDS
+from agent.kube.errors import EXPIRED, Question, RefusedError, from_status
 from agent.kube.objects import LONGEST_BYTES, changed, listed
-from agent.kube.refusals import EXPIRED, Question, RefusedError, from_status
 
 if TYPE_CHECKING:
     import aiohttp

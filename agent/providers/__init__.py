@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import assert_never
 
+from agent.envvars import Spot, Variables
 from agent.model import Paths, Provider
 from agent.providers.alibaba import provider
 from agent.providers.alibaba.provider import AlibabaProvider, AlibabaSettings
@@ -17,7 +18,6 @@ from agent.providers.gcp.environment import from_endpoint as served_by_gcp
 from agent.providers.gcp.provider import GcpProvider, GcpSettings
 from agent.providers.generic import GenericProvider, GenericSettings
 from agent.toolbox import Toolbox
-from agent.variables import Spot, Variables
 
 ProviderSettings = GenericSettings | AwsSettings | AzureSettings | GcpSettings | AlibabaSettings
 

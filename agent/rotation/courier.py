@@ -10,12 +10,12 @@ from random import Random
 import structlog
 
 from agent.clock import Clock, wait_until
+from agent.counters import Tally
 from agent.errors import Defect, NotReady, RefreshError, Unavailable, frames
 from agent.model import Delivery, Grant, Key, Sink
 from agent.record import Landing
 from agent.schedule import Backoff, retry_delay
 from agent.store import Store
-from agent.tally import Tally
 
 log = structlog.get_logger()
 

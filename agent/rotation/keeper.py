@@ -12,6 +12,7 @@ from random import Random
 import structlog
 
 from agent.clock import Clock, wait_until
+from agent.counters import Tally
 from agent.errors import Defect, Ended, NotReady, RefreshError, Unavailable, frames
 from agent.liveness import within
 from agent.model import Credential, Grant, IdentityToken, Key, Provider, Sink, Source
@@ -23,7 +24,6 @@ from agent.rotation.plan import Plan, note_on
 from agent.schedule import Backoff
 from agent.serviceaccounts.confirmation import confirm_account, confirm_renewal, described
 from agent.store import Store
-from agent.tally import Tally
 
 log = structlog.get_logger()
 

@@ -15,7 +15,7 @@ import structlog
 
 from agent.config.model import Identity
 from agent.errors import RefreshError
-from agent.kube.refusals import Question, RefusedError
+from agent.kube.errors import Question, RefusedError
 from agent.model import Key
 from agent.record import Failure, Record
 from agent.sources.kubernetes import KubernetesSettings

@@ -13,7 +13,7 @@ import structlog
 from agent.config.model import Identity
 from agent.errors import Defect, NotReady, RefreshError, Rejected, frames
 from agent.kube.client import Kube
-from agent.kube.refusals import Question, absent
+from agent.kube.errors import Question, absent
 from agent.kube.watch import Event, Watch
 from agent.liveness import within
 from agent.record import Observation

@@ -19,8 +19,8 @@ from aiohttp import web
 from agent.clock import Clock
 from agent.config.model import IssuerBlock
 from agent.errors import ConfigError
-from agent.issuer.given import GivenKeyring
 from agent.issuer.keyring import Keyring
+from agent.issuer.read_only import GivenKeyring
 from agent.offload import in_thread
 
 CONFIGURATION = "/.well-known/openid-configuration"

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from aiohttp import web
 
 from agent.clock import Clock
+from agent.counters import Tally
 from agent.errors import RefreshError, Rejected
 from agent.model import Grant, Key
 from agent.record import Profile, Record, serving_span
@@ -21,7 +22,6 @@ from agent.serving.responses import Portion, Reply, suits
 from agent.serving.router import Route, Router
 from agent.settings import Address
 from agent.store import Store
-from agent.tally import Tally
 
 PORTIONS = 256
 """Renderings of one identity that are kept at a time: dialects, times what they let clients choose."""

@@ -11,8 +11,8 @@ import msgspec
 from agent.claims import read_token
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.kube.client import Kube, text_at
-from agent.kube.credentials import LOOK_SECONDS
-from agent.kube.refusals import Question
+from agent.kube.credential_files import LOOK_SECONDS
+from agent.kube.errors import Question
 from agent.model import IdentityToken
 from agent.settings import Duration, Settings
 from agent.toolbox import Toolbox

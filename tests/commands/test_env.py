@@ -13,8 +13,8 @@ import yaml
 from dotenv import dotenv_values
 
 from agent.cli import main
-from agent.commands.variables import FORMATS
-from agent.variables import Variable, Variables
+from agent.commands.env_formats import FORMATS
+from agent.envvars import Variable, Variables
 
 ROLE = "arn:aws:iam::123456789012:role/s3-reader"
 LISTEN = "127.0.0.1:9481"

@@ -8,10 +8,9 @@ import yaml
 
 from agent.config.model import Config, Dialect, own_ports
 from agent.config.reload import refuse_restart
-from agent.dialects import DIALECTS
+from agent.dialects import DIALECTS, MARGINS
 from agent.errors import ConfigError
 from agent.identities.profiles import facts
-from agent.margins import MARGINS
 from agent.serving.dialects import every
 from agent.settings import Address, convert
 from tests.config.writing import told, verdict

@@ -15,9 +15,9 @@ from agent.config import reload
 from agent.config.loading import load
 from agent.config.model import Config
 from agent.config.reload import LOOK_EVERY, SETTLED, Reloader
+from agent.counters import Tally
 from agent.identities.supervisor import Fleet
 from agent.store import Store
-from agent.tally import Tally
 from agent.tasks import REMEDY, Tasks
 from agent.toolbox import Toolbox
 from tests.e2e.daemon import configuration, identity

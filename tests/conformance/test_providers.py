@@ -317,7 +317,7 @@ from agent.clock import WallClock
 from agent.providers import ProviderSettings, build
 from agent.http.session import Session
 from agent.settings import convert
-from agent.tally import Tally
+from agent.counters import Tally
 from agent.toolbox import Toolbox
 
 SDKS, told = json.loads(sys.argv[1]), json.load(sys.stdin)

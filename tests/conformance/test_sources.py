@@ -12,12 +12,12 @@ import pytest
 
 from agent import sources
 from agent.clock import WallClock
+from agent.counters import Tally
 from agent.errors import RefreshError
 from agent.issuer.keyring import Keyring
 from agent.kube.clients import KubeClients
 from agent.settings import convert
 from agent.sources import SourceSettings
-from agent.tally import Tally
 from agent.toolbox import Issuer, Toolbox
 from tests.kube.cluster import Cluster, connector
 from tests.kube.fake import FakeApiServer

@@ -10,8 +10,8 @@ import yaml
 
 from agent.clock import WallClock
 from agent.config.loading import check
+from agent.counters import Tally
 from agent.model import Credential, Grant, Key, Paths, Provider, Sink, Source
-from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.docs.conftest import PAPERS, ROOT, blocks, names
 

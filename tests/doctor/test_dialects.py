@@ -167,7 +167,7 @@ async def test_what_accepts_and_never_answers_may_be_either(stage: Scene, monkey
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr("agent.doctor.asking.PATIENCE", 0.2)
+    monkeypatch.setattr("agent.doctor.endpoint_requests.PATIENCE", 0.2)
     async with _listening(stage, hang):
         text = await expect(stage, f"{dialect}-hanging")
     assert "that is no wi-agent" not in text
@@ -218,7 +218,7 @@ async def _listening(stage: Scene, answer: Answer) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _recorded(stage: Scene, dialect: str) -> AsyncIterator[list[bytes]]:
     """What the agent answers, as the doctor saw it."""
-    from agent.doctor import endpoint, judgement
+    from agent.doctor import endpoint, endpoint_verdict
 
     seen: list[bytes] = []
     whole = endpoint.judged
@@ -232,4 +232,4 @@ async def _recorded(stage: Scene, dialect: str) -> AsyncIterator[list[bytes]]:
         await stage.doctor()
         yield seen
     finally:
-        endpoint.judged = judgement.judged
+        endpoint.judged = endpoint_verdict.judged

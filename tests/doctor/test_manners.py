@@ -11,7 +11,7 @@ import pytest
 
 from agent.clock import WallClock
 from agent.doctor.case import View
-from agent.doctor.origin import _refused
+from agent.doctor.token import _refused
 from agent.doctor.walk import _look
 from agent.errors import Rejected, Unavailable
 from agent.model import Key
@@ -265,7 +265,7 @@ async def test_who_may_not_use_the_socket_is_not_told_to_start_an_agent(stage: S
         def forbidden(*_):
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr("agent.commands.calling._Connection.connect", forbidden)
+        monkeypatch.setattr("agent.commands.control_client._Connection.connect", forbidden)
         _, text = await stage.doctor()
     assert (
         "agent    broken   may not use the socket ./agent.sock\n           → run as the agent's user (the socket's owner) or as root"

@@ -15,7 +15,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 import jwt
 import yaml
 
-from agent.commands.calling import ask
+from agent.commands.control_client import ask
 
 COMMAND = (sys.executable, "-m", "agent")
 STOP = 2.0

@@ -18,11 +18,12 @@ from yarl import URL
 from agent import claims, metrics, providers, sanitize
 from agent.config.loading import load
 from agent.config.model import Identity
+from agent.counters import Tally
 from agent.errors import AgentError, RefreshError
 from agent.issuer import index, keys
-from agent.kube import access, objects
+from agent.kube import credentials, objects
 from agent.kube.clients import KubeClients
-from agent.kube.refusals import Asker, Question, from_status, refused, sort
+from agent.kube.errors import Asker, Question, from_status, refused, sort
 from agent.model import IdentityToken, Secret
 from agent.providers.aws.client import AwsClients
 from agent.serviceaccounts.annotations import Sighting, effective, followed, sighted
@@ -32,7 +33,6 @@ from agent.settings import convert
 from agent.sinks.files import manifest
 from agent.sources.kubernetes import KubernetesSettings, KubernetesSource
 from agent.store import Store
-from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.fakes import START, FakeClock
 
@@ -306,7 +306,7 @@ def parsers(folder: Path) -> Iterator[list[Parser]]:
         ),
         Parser("watch line", _watch, WATCHED, words=OBJECTS),
         Parser("list", _list, [b'{"metadata": {"resourceVersion": "1"}, "items": [' + OBJECT + b"]}"], words=OBJECTS),
-        Parser("kubeconfig", partial(from_file, lambda: access.from_kubeconfig(file)), [KUBECONFIG], words=YAML, cpu=OFF_LOOP_SECONDS),
+        Parser("kubeconfig", partial(from_file, lambda: credentials.from_kubeconfig(file)), [KUBECONFIG], words=YAML, cpu=OFF_LOOP_SECONDS),
         Parser("configuration", partial(from_file, lambda: load(file, {})), [CONFIGURATION], words=[*YAML, *NUMBERS], cpu=OFF_LOOP_SECONDS),
         Parser("annotations", _annotate, [b"eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/x"]),
         Parser("grant.json", manifest.parse, [GRANT], words=NUMBERS),

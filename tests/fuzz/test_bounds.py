@@ -9,7 +9,7 @@ import pytest
 from agent.config.loading import LONGEST as LONGEST_CONFIGURATION
 from agent.config.loading import load
 from agent.errors import ConfigError, RefreshError
-from agent.kube import access
+from agent.kube import credentials
 from agent.serving.control import ControlEndpoint
 from agent.sinks.files import secret_file
 from agent.store import Store
@@ -31,7 +31,7 @@ def test_a_kubeconfig_beyond_its_bounds_is_refused(tmp_path: Path, text: str) ->
     file = tmp_path / "kubeconfig"
     file.write_text(text)
     with pytest.raises(RefreshError) as refused:
-        access.from_kubeconfig(file)
+        credentials.from_kubeconfig(file)
     assert len(str(refused.value)) < 1000
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from agent.config.model import Config
+from agent.counters import Tally
 from agent.identities import supervisor as module
 from agent.identities.supervisor import Fleet
 from agent.model import Key
 from agent.rotation.courier import Courier
 from agent.settings import convert
 from agent.store import Store
-from agent.tally import Tally
 from agent.tasks import Tasks
 from agent.toolbox import Toolbox
 from tests.fakes import FakeClock, FakeProvider, FakeSink, FakeSource, settle

@@ -10,8 +10,8 @@ import jwt
 import yaml
 
 from agent.clock import WallClock
+from agent.counters import Tally
 from agent.kube.clients import KubeClients
-from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.kube.apiserver import ADMIN
 

@@ -13,13 +13,13 @@ from aiohttp import web
 
 from agent.clock import WallClock
 from agent.config.model import Config
+from agent.counters import Tally
 from agent.http.session import Session
 from agent.identities.supervisor import Fleet
 from agent.model import Key
 from agent.providers.aws.client import AwsClients
 from agent.settings import convert
 from agent.store import Store
-from agent.tally import Tally
 from agent.tasks import Tasks
 from agent.toolbox import Toolbox
 from tests.servers.site import Site

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from agent.clock import WallClock
 from agent.config.model import Config, Refresh, Tenancy
+from agent.counters import Tally
 from agent.http.session import Session
 from agent.identities.ledger import Ledger
 from agent.identities.supervisor import Fleet
@@ -24,7 +25,6 @@ from agent.model import Key
 from agent.providers.aws.client import AwsClients
 from agent.settings import convert
 from agent.store import Store
-from agent.tally import Tally
 from agent.tasks import Tasks
 from agent.toolbox import Toolbox
 from tests.kube.scene import ANNOTATION, ROLE

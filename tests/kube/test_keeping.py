@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from agent.clock import WallClock
+from agent.counters import Tally
 from agent.model import Key
 from agent.providers.generic import GenericProvider, GenericSettings
 from agent.record import Profile
@@ -18,7 +19,6 @@ from agent.schedule import Policy, State
 from agent.settings import Duration, convert
 from agent.sources.kubernetes import KubernetesSettings, KubernetesSource
 from agent.store import Store
-from agent.tally import Tally
 from tests.fakes import FakeClock
 from tests.kube.proxy import Fault
 

@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agent.clock import WallClock
-from agent.kube.credentials import LOOK_SECONDS
-from agent.kube.refusals import Question
+from agent.kube.credential_files import LOOK_SECONDS
+from agent.kube.errors import Question
 from agent.kube.watch import Watch
 from tests.fakes import FakeClock
 from tests.kube.proxy import Fault
@@ -392,7 +392,7 @@ async def test_an_exception_that_nothing_foresaw_is_told_once_and_followed_up(cl
     def absurd(header, now):
         raise OverflowError
 
-    monkeypatch.setattr("agent.kube.refusals.seconds", absurd)
+    monkeypatch.setattr("agent.kube.errors.seconds", absurd)
     cluster.proxy.faults = [Fault(status=503, headers={"Retry-After": "x"}) for _ in range(3)]
     clock = FakeClock()
     async with watching(cluster, kube, clock=clock) as watch:

@@ -4,9 +4,9 @@ import json
 from pathlib import PurePosixPath
 from random import Random
 
+from agent.counters import Tally
 from agent.model import Delivery, Legacy, Paths, Secret
 from agent.providers.generic import GenericProvider, GenericSettings
-from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.fakes import FakeClock, a_token
 

@@ -8,13 +8,13 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
+from agent.counters import Tally
 from agent.errors import NotReady, Rejected, Unavailable
 from agent.model import Grant, Key
 from agent.record import Profile
 from agent.rotation.courier import Courier
 from agent.schedule import State
 from agent.store import Store
-from agent.tally import Tally
 from tests.fakes import START, FakeClock, FakeCredential, FakeSink, a_token, delivery_of, settle
 from tests.rig import Rig
 

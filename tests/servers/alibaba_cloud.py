@@ -8,10 +8,10 @@ from typing import Any
 import aiohttp
 
 from agent.clock import Clock, WallClock
+from agent.counters import Tally
 from agent.model import IdentityToken
 from agent.providers.alibaba.provider import AlibabaProvider, AlibabaSettings
 from agent.settings import convert
-from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.servers.alibaba import AlibabaSts, Trust
 from tests.servers.issuer import SUBJECT, Issuer

@@ -9,11 +9,11 @@ import aiohttp
 import pytest
 
 from agent.clock import Clock, WallClock
+from agent.counters import Tally
 from agent.errors import RefreshError
 from agent.model import IdentityToken
 from agent.providers.azure.provider import AzureProvider, AzureSettings
 from agent.settings import convert
-from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.servers.entra import AUDIENCE, CLIENT, TENANT, Entra, Federated
 from tests.servers.issuer import SUBJECT, Issuer

@@ -8,10 +8,10 @@ from typing import Any
 import aiohttp
 
 from agent.clock import Clock, WallClock
+from agent.counters import Tally
 from agent.providers.aws.client import AwsClients
 from agent.providers.aws.provider import AwsProvider, AwsSettings
 from agent.settings import convert
-from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.servers.issuer import SUBJECT, Issuer
 from tests.servers.sts import Sts, Trust

@@ -26,9 +26,9 @@ import jwt
 from aiohttp import web
 
 from agent.clock import Clock, WallClock
+from agent.counters import Tally
 from agent.providers.gcp.provider import GcpProvider, GcpSettings
 from agent.settings import convert
-from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.servers.issuer import SUBJECT, Issuer, rsa_key
 from tests.servers.site import Site

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import pytest
 
 from agent.config.model import Identity
+from agent.counters import Tally
 from agent.errors import Unavailable
 from agent.kube.watch import Event
 from agent.serviceaccounts.annotations import effective, followed
 from agent.serviceaccounts.wanted import Bound, Unbound, Unreachable, Wanted
 from agent.serviceaccounts.watcher import Follower
 from agent.settings import convert
-from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.fakes import FakeClock
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from agent.clock import Clock, WallClock
+from agent.counters import Tally
 from agent.model import Credential, Grant, Key, Secret
 from agent.providers.aws.credentials import Keys, SessionCredential
 from agent.record import Profile
@@ -18,7 +19,6 @@ from agent.serving.listener import listening
 from agent.serving.metadata import MetadataEndpoint
 from agent.settings import Address
 from agent.store import Store
-from agent.tally import Tally
 
 NAME = "s3-reader"
 PATH = f"/aws/{NAME}/credentials"

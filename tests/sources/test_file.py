@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
+from agent.counters import Tally
 from agent.errors import NotReady, Rejected, Unavailable
 from agent.sources import file as module
 from agent.sources.file import FileSettings, FileSource
-from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.fakes import START, FakeClock, settle
 

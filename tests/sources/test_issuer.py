@@ -12,11 +12,11 @@ import jwt
 import pytest
 
 from agent.claims import key_id
+from agent.counters import Tally
 from agent.errors import NotReady, Rejected
 from agent.issuer.keyring import Keyring
 from agent.settings import Duration
 from agent.sources.issuer import RESERVED_CLAIMS, IssuerSettings, IssuerSource
-from agent.tally import Tally
 from agent.toolbox import Issuer, Toolbox
 from tests.fakes import START, FakeClock, settle
 

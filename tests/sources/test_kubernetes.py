@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from agent.config.model import Identity
+from agent.counters import Tally
 from agent.errors import NotReady, RefreshError, Rejected, Unavailable
 from agent.kube.clients import KubeClients
 from agent.settings import convert
 from agent.sources.kubernetes import KubernetesSettings, KubernetesSource
-from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.fakes import FakeClock
 from tests.kube.proxy import Fault
@@ -110,7 +110,7 @@ async def test_without_its_role_the_agent_names_verb_resource_namespace_subject_
 
 
 async def test_the_documented_role_allows_nothing_else(cluster):
-    from agent.kube.refusals import RefusedError
+    from agent.kube.errors import RefusedError
 
     elsewhere = f"/api/v1/namespaces/{cluster.namespace}"
     async with cluster.clients() as kube:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from agent.config.fault import Finding, Place
 from agent.config.model import Config
-from agent.margins import credential_margin, shortest, token_margin
+from agent.dialects import credential_margin, shortest, token_margin
 from agent.settings import Duration
 
 

@@ -8,8 +8,8 @@ https://www.alibabacloud.com/help/en/sdk/developer-reference/v2-manage-python-ac
 
 import re
 
+from agent.envvars import LOOPBACK, Presented, Spot, Variables
 from agent.model import Paths
-from agent.variables import LOOPBACK, Presented, Spot, Variables
 
 STATIC = ("ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET", "ALIBABA_CLOUD_SECURITY_TOKEN", "ALIBABA_CLOUD_PROFILE")
 OIDC = ("ALIBABA_CLOUD_ROLE_ARN", "ALIBABA_CLOUD_OIDC_PROVIDER_ARN", "ALIBABA_CLOUD_OIDC_TOKEN_FILE", "ALIBABA_CLOUD_ROLE_SESSION_NAME")

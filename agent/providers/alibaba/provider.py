@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from agent.envvars import Spot, Variables
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.http.client import PATIENCE, Wire
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
@@ -20,7 +21,6 @@ from agent.providers.alibaba.errors import Question, RefusedError, read, sort
 from agent.providers.alibaba.settings import ANNOTATIONS, AlibabaSettings, annotated, faults, session_name
 from agent.providers.alibaba.trust import Trust
 from agent.toolbox import Toolbox
-from agent.variables import Spot, Variables
 
 __all__ = ["ANNOTATIONS", "AlibabaProvider", "AlibabaSettings", "annotated", "environment", "facts", "faults", "served", "trust_of"]
 

@@ -4,8 +4,8 @@ Order of AWS's chain: static keys, profile, web identity, container endpoint, in
 set clears what would win over it. https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html
 """
 
+from agent.envvars import Spot, Variable, Variables
 from agent.model import Paths
-from agent.variables import Spot, Variable, Variables
 
 STATIC = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_PROFILE")
 WEB_IDENTITY = ("AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE")

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from agent.envvars import Spot, Variables
 from agent.errors import Rejected, Unavailable
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
 from agent.providers.aws import environment as variables
@@ -20,7 +21,6 @@ from agent.providers.aws.settings import ANNOTATIONS, SHORTEST, AwsSettings, fau
 from agent.providers.aws.transport import Endpoint
 from agent.providers.aws.trust import TAGS, Step, Trust
 from agent.toolbox import Toolbox
-from agent.variables import Spot, Variables
 
 __all__ = ["ANNOTATIONS", "AwsProvider", "AwsSettings", "environment", "faults", "served", "trust_of"]
 

@@ -10,9 +10,9 @@ import json
 import re
 from collections.abc import Mapping
 
+from agent.envvars import Presented, Spot, Variables
 from agent.model import Paths
 from agent.providers.azure.authority import Authority
-from agent.variables import Presented, Spot, Variables
 
 STATIC = (
     "AZURE_CLIENT_SECRET",

@@ -6,6 +6,7 @@ https://learn.microsoft.com/entra/identity-platform/v2-oauth2-client-creds-grant
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from agent.envvars import Variables
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.http.client import PATIENCE, Wire
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
@@ -16,7 +17,6 @@ from agent.providers.azure.errors import Question, RefusedError, sort
 from agent.providers.azure.settings import ANNOTATIONS, SUFFIX, AzureSettings, faults, others, own_resource, variant_of, variants
 from agent.providers.azure.trust import Trust
 from agent.toolbox import Toolbox
-from agent.variables import Variables
 from agent.variants import facts as facts_of
 
 __all__ = ["ANNOTATIONS", "AzureProvider", "AzureSettings", "environment", "facts", "faults", "trust_of", "variant_of", "variants"]

@@ -4,8 +4,8 @@ Application Default Credentials look at GOOGLE_APPLICATION_CREDENTIALS before an
 for them; gcloud has its own. https://cloud.google.com/docs/authentication/application-default-credentials#order
 """
 
+from agent.envvars import Spot, Variables
 from agent.model import Paths
-from agent.variables import Spot, Variables
 
 UNIVERSE = "googleapis.com"
 GCLOUD = ("CLOUDSDK_AUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT", "CLOUDSDK_CORE_ACCOUNT")

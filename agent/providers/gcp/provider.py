@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agent.envvars import Variables
 from agent.errors import Rejected
 from agent.http.client import PATIENCE, Wire
 from agent.model import Credential, IdentityToken, Legacy, Paths
@@ -23,7 +24,6 @@ from agent.providers.gcp.targets import Account, Errand
 from agent.providers.gcp.trust import Trust
 from agent.settings import Url
 from agent.toolbox import Toolbox
-from agent.variables import Variables
 
 __all__ = ["ANNOTATIONS", "GcpProvider", "GcpSettings", "environment", "facts", "faults", "trust_of"]
 

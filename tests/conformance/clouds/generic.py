@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 
 from agent.clock import WallClock
+from agent.counters import Tally
 from agent.providers.generic import GenericProvider, GenericSettings
 from agent.settings import convert
-from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.conformance.subject import IDENTITY, Cloud, Subject
 from tests.servers.issuer import Issuer

@@ -258,7 +258,7 @@ from agent.providers.aws.client import AwsClients
 from agent.clock import WallClock
 from agent.providers.aws.provider import AwsProvider, AwsSettings
 from agent.settings import convert
-from agent.tally import Tally
+from agent.counters import Tally
 from agent.toolbox import Toolbox
 
 async def main():

@@ -7,9 +7,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from agent.counters import Tally
 from agent.model import Grant, IdentityToken, Key, Paths, Secret
 from agent.sinks.files.sink import FilesSettings, FilesSink
-from agent.tally import Tally
 from agent.toolbox import Toolbox
 from tests.fakes import START, FakeClock
 

@@ -17,6 +17,7 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
+from agent.counters import Tally
 from agent.errors import Rejected
 from agent.model import Grant, Key, Secret
 from agent.record import Profile
@@ -25,7 +26,6 @@ from agent.schedule import Policy
 from agent.sinks.files import acl, limits
 from agent.sinks.files.sink import FilesSink
 from agent.store import Store
-from agent.tally import Tally
 from tests.fakes import FakeClock
 from tests.sinks.files.elsewhere import AGENT, ROOT, acting_as, can_read, mount
 from tests.sinks.files.grants import Bench, contents, generations, make_grant

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agent import __version__
 from agent.errors import RefreshError, Rejected, Unavailable
-from agent.kube.access import Access
+from agent.kube.credentials import Access
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.commands.table import length, render
+from agent.commands.status_table import length, render
 
 NOW = "2026-01-01T00:00:00.000000Z"
 

@@ -6,10 +6,10 @@ import aiohttp
 import pytest
 
 from agent.clock import WallClock
-from agent.doctor.answers import brought
-from agent.doctor.asking import ASKED, FORWARDED, Asker, Reply
+from agent.doctor.endpoint_answers import brought
+from agent.doctor.endpoint_requests import ASKED, FORWARDED, Asker, Reply
+from agent.envvars import Spot
 from agent.model import Secret
-from agent.variables import Spot
 from tests.serving import alibaba, azure
 from tests.serving.endpoint import AUTHORIZATION, Endpoint, endpoint
 

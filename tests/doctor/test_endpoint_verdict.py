@@ -9,14 +9,14 @@ import pytest
 from aiohttp import web
 
 from agent.dialects import DIALECTS
-from agent.doctor.asking import Asker, Reply
 from agent.doctor.case import View
-from agent.doctor.judgement import judged
+from agent.doctor.endpoint_requests import Asker, Reply
+from agent.doctor.endpoint_verdict import judged
 from agent.doctor.report import Finding, Verdict
+from agent.envvars import Spot
 from agent.model import Secret
-from agent.variables import Spot
-from tests.doctor.test_answers import GOOD, RESOURCE
-from tests.doctor.test_surroundings import case
+from tests.doctor.test_endpoint_answers import GOOD, RESOURCE
+from tests.doctor.test_endpoint_environment import case
 from tests.servers.site import Site
 
 URL = "http://127.0.0.1:9481/x"

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from agent import providers
 from agent.doctor.case import Case, warning
 from agent.doctor.report import Finding
+from agent.envvars import Variables
 from agent.identities.addresses import spot
-from agent.variables import Variables
 
 LINK = "endpoint"
 WEAKER = (

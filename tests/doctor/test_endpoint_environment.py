@@ -6,7 +6,7 @@ import pytest
 
 from agent.clock import WallClock
 from agent.config.model import Config, Identity
-from agent.doctor import addresses, surroundings
+from agent.doctor import endpoint_addresses, endpoint_environment
 from agent.doctor.case import Case, View
 from agent.identities.addresses import base_url
 from agent.settings import convert
@@ -43,7 +43,7 @@ def case(dialect: str, *listen: str, serve: dict[str, Any] | None = None, **envi
 
 
 def said(dialect: str, **environ: str) -> list[str]:
-    found = [f"{one.text} → {one.remedy}" for one in surroundings.look(case(dialect, **environ))]
+    found = [f"{one.text} → {one.remedy}" for one in endpoint_environment.look(case(dialect, **environ))]
     assert not any("canary" in one for one in found)
     return found
 
@@ -106,15 +106,15 @@ def test_a_proxy_that_sdks_ask_even_for_the_endpoint_has_to_go(dialect: str) -> 
 
 @pytest.mark.parametrize(("host", "absent"), [("127.0.0.1", False), ("127.8.8.8", False), ("192.0.2.1", True), ("2001:db8::1", True)])
 def test_an_address_is_here_or_it_is_not(host: str, *, absent: bool) -> None:
-    assert addresses.absent(host) is absent
+    assert endpoint_addresses.absent(host) is absent
 
 
 def test_a_name_is_not_looked_up() -> None:
-    assert not addresses.absent("metadata.google.internal")
+    assert not endpoint_addresses.absent("metadata.google.internal")
 
 
 def test_each_address_that_is_missing_is_said_once_and_how_it_is_added() -> None:
-    found = addresses.missing(case("imds", "127.0.0.1:9481", "192.0.2.1:80", "192.0.2.1:81", "[2001:db8::1]:80", "unix:/tmp/x"))
+    found = endpoint_addresses.missing(case("imds", "127.0.0.1:9481", "192.0.2.1:80", "192.0.2.1:81", "[2001:db8::1]:80", "unix:/tmp/x"))
     assert list(found) == ["192.0.2.1", "2001:db8::1"]
     assert found["192.0.2.1"].remedy.endswith("ip address add 192.0.2.1/32 dev lo")
     assert found["2001:db8::1"].remedy.endswith("ip address add 2001:db8::1/128 dev lo")
@@ -134,7 +134,7 @@ def test_each_address_that_is_missing_is_said_once_and_how_it_is_added() -> None
 )
 def test_alibabas_sdks_ask_their_one_address_where_the_agent_has_it(listen: list[str], serve: dict[str, Any], root: str) -> None:
     one = case("ecs", *listen, serve=serve)
-    where, host = addresses.asked(one.config, one.identity, "ecs")
+    where, host = endpoint_addresses.asked(one.config, one.identity, "ecs")
     assert where.root == root
     assert host == root.removeprefix("http://").partition(":")[0]
-    assert addresses.wired(where) is (root == "http://100.100.100.200")
+    assert endpoint_addresses.wired(where) is (root == "http://100.100.100.200")

@@ -9,9 +9,9 @@ from aiohttp import web
 
 from agent.clock import WallClock
 from agent.errors import NotReady, Rejected, Unavailable
-from agent.kube.access import from_kubeconfig, in_cluster
 from agent.kube.clients import KubeClients
-from agent.kube.credentials import Credentials
+from agent.kube.credential_files import Credentials
+from agent.kube.credentials import from_kubeconfig, in_cluster
 from tests.fakes import FakeClock
 from tests.kube.apiserver import ADMIN
 from tests.kube.proxy import Fault

@@ -11,16 +11,16 @@ from msgspec.structs import replace
 
 from agent import providers
 from agent.commands import OK, UNUSABLE
-from agent.commands.variables import FORMATS
+from agent.commands.env_formats import FORMATS
 from agent.config.loading import load
 from agent.config.model import Config, Identity
 from agent.dialects import DIALECTS
+from agent.envvars import Variable, Variables
 from agent.errors import ConfigError
 from agent.identities.addresses import spot
 from agent.identities.authorization import FILE
 from agent.model import Paths
 from agent.sanitize import lines
-from agent.variables import Variable, Variables
 
 
 def env(options: argparse.Namespace) -> int:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from agent.doctor.case import PATIENCE
+from agent.envvars import Spot
 from agent.model import Secret
 from agent.parsing import json_object
-from agent.variables import Spot
 
 if TYPE_CHECKING:
     import aiohttp

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agent.dialects import DIALECTS
-from agent.doctor.answers import brought
-from agent.doctor.asking import Reply
+from agent.doctor.endpoint_answers import brought
+from agent.doctor.endpoint_requests import Reply
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)

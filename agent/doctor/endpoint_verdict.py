@@ -3,9 +3,9 @@
 from urllib.parse import urlsplit
 
 from agent.dialects import DIALECTS
-from agent.doctor.answers import brought
-from agent.doctor.asking import Reply
 from agent.doctor.case import Case, broken, ok, skipped
+from agent.doctor.endpoint_answers import brought
+from agent.doctor.endpoint_requests import Reply
 from agent.doctor.report import Finding
 
 LINK = "endpoint"

@@ -5,8 +5,8 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 
+from agent.envvars import Presented, Variable, Variables
 from agent.errors import ConfigError
-from agent.variables import Presented, Variable, Variables
 
 PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 

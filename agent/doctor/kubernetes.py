@@ -11,7 +11,7 @@ from agent.doctor.case import Case, broken, ok, skipped, tag, warning
 from agent.doctor.report import Finding, Verdict
 from agent.errors import RefreshError
 from agent.kube.client import Kube, text_at
-from agent.kube.refusals import Question, RefusedError
+from agent.kube.errors import Question, RefusedError
 from agent.serviceaccounts.annotations import effective, followed, sighted
 from agent.sources.kubernetes import KubernetesSettings, ServiceAccount
 

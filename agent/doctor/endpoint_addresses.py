@@ -11,8 +11,8 @@ from agent.config.model import Config, Identity
 from agent.config.rules.serving import ECS, HTTP
 from agent.doctor.case import Case, broken
 from agent.doctor.report import Finding
+from agent.envvars import Spot
 from agent.identities.addresses import spot
-from agent.variables import Spot
 
 LINK = "endpoint"
 ALIBABAS = f"{ECS}:{HTTP}"

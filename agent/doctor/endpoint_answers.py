@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from agent.doctor.asking import Reply
+from agent.doctor.endpoint_requests import Reply
 
 SESSION = "a session"
 TOKEN = "an access token"  # noqa: S105  # a name
