@@ -24,7 +24,7 @@ CODE = re.compile(r"[A-Za-z0-9_.:-]{1,80}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Attempt:
     """What was asked, as far as a remedy needs to know. Nothing secret."""
 
     role: str
@@ -35,7 +35,7 @@ class Question:
     audiences: Sequence[str]
 
 
-class RefusedError(Exception):
+class ServiceError(Exception):
     """STS answered, with something else than credentials. Not for anybody above the provider."""
 
     def __init__(self, *, code: str, text: str, status: int, retry_after: str = "") -> None:
@@ -52,7 +52,7 @@ def read(answer: Answer) -> dict[str, Any]:
     if answer.status == 200 and "Code" not in document:
         return document
     told = document or _xml(answer.body)
-    raise RefusedError(
+    raise ServiceError(
         code=str(told.get("Code") or ""),
         text=str(told.get("Message") or ""),
         status=answer.status,
@@ -69,7 +69,7 @@ def _xml(body: bytes) -> dict[str, str]:
     return {name: match[1] for name, match in found.items() if match}
 
 
-def sort(refused: RefusedError, question: Question, *, whose: str, host: str, secrets: Sequence[Secret], now: datetime) -> RefreshError:
+def sort(refused: ServiceError, question: Attempt, *, whose: str, host: str, secrets: Sequence[Secret], now: datetime) -> RefreshError:
     """The failure to raise. Alibaba's own words are repeated unless they repeat a secret."""
     code = refused.code if CODE.fullmatch(refused.code) and not quotes(refused.code, secrets) else ""
     words = repeatable(refused.text, secrets)
@@ -90,7 +90,7 @@ def _parts(code: str) -> Iterator[str]:
         code = code.rpartition(".")[0]
 
 
-def _remedies(question: Question) -> Mapping[str, str]:
+def _remedies(question: Attempt) -> Mapping[str, str]:
     audience = ", ".join(question.audiences)
     clocks = "compare the clock of this machine, and of the token's issuer, with the right time"
     issuer = f"correct provider.oidcProviderArn, or let the OIDC provider {question.provider} have the issuer {question.issuer}"

@@ -17,7 +17,7 @@ from agent.http.client import PATIENCE, Wire
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
 from agent.providers.alibaba import environment as variables
 from agent.providers.alibaba.credentials import Keys, SessionCredential, granted, read_keys
-from agent.providers.alibaba.errors import Question, RefusedError, read, sort
+from agent.providers.alibaba.errors import Attempt, ServiceError, read, sort
 from agent.providers.alibaba.settings import ANNOTATIONS, AlibabaSettings, annotated, faults, session_name
 from agent.providers.alibaba.trust import Trust
 from agent.toolbox import Toolbox
@@ -100,8 +100,8 @@ class AlibabaProvider:
         settings, whose, host = self._settings, self._identity, self._settings.sts.host
         try:
             answer = read(await self._wire.send("POST", self._url(), headers={"Content-Type": FORM}, body=self._body(token)))
-        except RefusedError as refused:
-            question = Question(
+        except ServiceError as refused:
+            question = Attempt(
                 role=settings.role_arn,
                 provider=settings.oidc_provider_arn,
                 issuer=token.issuer,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agent.errors import RefreshError, Unavailable
 from agent.providers.aws.credentials import Keys
-from agent.providers.aws.errors import RefusedError
+from agent.providers.aws.errors import ServiceError
 from agent.providers.aws.regions import DATA
 from agent.providers.aws.transport import Endpoint, Transport
 
@@ -102,9 +102,9 @@ class AwsClients:
         )
 
 
-def _refusal(response: Mapping[str, Any]) -> RefusedError:
+def _refusal(response: Mapping[str, Any]) -> ServiceError:
     error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
-    return RefusedError(
+    return ServiceError(
         code=str(error.get("Code") or ""),
         text=str(error.get("Message") or ""),
         status=int(metadata.get("HTTPStatusCode", 0)),

@@ -23,7 +23,7 @@ UNFETCHED = "retrieve verification key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Attempt:
     """What was asked, as far as a remedy needs to know. Nothing secret."""
 
     role: str
@@ -37,7 +37,7 @@ class Question:
     tagged: bool = False
 
 
-class RefusedError(Exception):
+class ServiceError(Exception):
     """STS answered, with something else than credentials. Not for anybody above the provider."""
 
     def __init__(self, *, code: str, text: str, status: int, retry_after: str = "") -> None:
@@ -48,7 +48,7 @@ class RefusedError(Exception):
         self.retry_after = retry_after
 
 
-def sort(refused: RefusedError, question: Question, *, whose: str, host: str, secrets: Sequence[Secret], now: datetime) -> RefreshError:
+def sort(refused: ServiceError, question: Attempt, *, whose: str, host: str, secrets: Sequence[Secret], now: datetime) -> RefreshError:
     """The failure to raise. AWS's own words are repeated unless they repeat a secret."""
     code = refused.code if re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", refused.code) and not quotes(refused.code, secrets) else ""
     words = repeatable(refused.text, secrets)
@@ -71,7 +71,7 @@ def sort(refused: RefusedError, question: Question, *, whose: str, host: str, se
     return Rejected(message, remedy=_remedies(question).get(code, f"look up {code} in the list of STS's common errors"))
 
 
-def _remedies(question: Question) -> Mapping[str, str]:
+def _remedies(question: Attempt) -> Mapping[str, str]:
     """By AWS's code without `Exception`."""
     issuer = question.issuer.partition("://")[2] or question.issuer
     audience = ", ".join(question.audiences)

@@ -16,7 +16,7 @@ from agent.errors import Rejected, Unavailable
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
 from agent.providers.aws import environment as variables
 from agent.providers.aws.credentials import Keys, SessionCredential, granted, read_keys
-from agent.providers.aws.errors import Question, RefusedError, sort
+from agent.providers.aws.errors import Attempt, ServiceError, sort
 from agent.providers.aws.settings import ANNOTATIONS, SHORTEST, AwsSettings, faults, session_name, session_tags
 from agent.providers.aws.transport import Endpoint
 from agent.providers.aws.trust import TAGS, Step, Trust
@@ -89,7 +89,7 @@ class AwsProvider:
         keys, expires_at = await self._ask(
             "assume_role_with_web_identity",
             {"RoleArn": settings.role_arn, "WebIdentityToken": token.value.reveal(), **self._session(chained=bool(settings.chain))},
-            Question(role=settings.role_arn, region=settings.region, issuer=token.issuer, subject=token.subject, audiences=token.audiences),
+            Attempt(role=settings.role_arn, region=settings.region, issuer=token.issuer, subject=token.subject, audiences=token.audiences),
             secret=token.value,
         )
         for index, step in enumerate(settings.chain):
@@ -103,7 +103,7 @@ class AwsProvider:
                 **self._session(chained=index < len(settings.chain) - 1),
             )
             caller = settings.roles[index]
-            question = Question(
+            question = Attempt(
                 role=step.role_arn, region=settings.region, caller=caller, external_id=bool(step.external_id), tagged=bool(tags)
             )
             keys, expires_at = await self._ask("assume_role", parameters, question, keys=keys)
@@ -139,7 +139,7 @@ class AwsProvider:
         )
 
     async def _ask(
-        self, method: str, parameters: Mapping[str, Any], question: Question, *, secret: Secret | None = None, keys: Keys | None = None
+        self, method: str, parameters: Mapping[str, Any], question: Attempt, *, secret: Secret | None = None, keys: Keys | None = None
     ) -> tuple[Keys, datetime]:
         """Keys and their expiry. Raises Unavailable or Rejected."""
         settings, clients = self._settings, self._toolbox.aws
@@ -148,7 +148,7 @@ class AwsProvider:
         endpoint = Endpoint(url=settings.sts, region=settings.region, ca_file=settings.ca_file, proxy=settings.proxy)
         try:
             answer = await clients.call(endpoint, method, parameters, whose=self._identity, keys=keys)
-        except RefusedError as refused:
+        except ServiceError as refused:
             secrets = [one for one in (secret, keys and keys.secret_access_key, keys and keys.session_token) if one]
             failure = sort(refused, question, whose=self._identity, host=settings.sts.host, secrets=secrets, now=self._toolbox.clock.now())
         else:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from agent.errors import Rejected
 from agent.http.client import Wire
-from agent.providers.aws.errors import RefusedError
+from agent.providers.aws.errors import ServiceError
 from agent.settings import Url
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Transport:
         answer = await self._wire.send(request.method, request.url, headers=headers, body=request.body)
         body = answer.body if _plain_xml(answer.body) else b""
         if answer.status >= 400 and b"<ErrorResponse" not in body[:1024]:
-            raise RefusedError(code="", text="", status=answer.status, retry_after=answer.headers.get("Retry-After", ""))
+            raise ServiceError(code="", text="", status=answer.status, retry_after=answer.headers.get("Retry-After", ""))
         return AioAWSResponse(request.url, answer.status, answer.headers, _Body(body))
 
 

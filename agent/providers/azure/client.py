@@ -17,7 +17,7 @@ from agent.errors import RefreshError, Rejected, Unavailable
 from agent.http.client import Answer, Wire
 from agent.model import Secret
 from agent.parsing import json_object
-from agent.providers.azure.errors import RefusedError
+from agent.providers.azure.errors import ServiceError
 
 LARGEST = 65536
 """Characters of an access token, more than any header may have."""
@@ -59,7 +59,7 @@ async def exchange(wire: Wire, application: Application, scope: str, assertion: 
     try:
         granted = await credential.get_token_info(scope)
         return Secret(granted.token), datetime.fromtimestamp(granted.expires_on, UTC)
-    except (RefreshError, RefusedError):
+    except (RefreshError, ServiceError):
         raise
     except (AzureError, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
         failure = Unavailable(f"{whose}: azure-identity could not use the answer ({type(error).__name__})")
@@ -137,10 +137,10 @@ def _whole(value: object) -> int | None:
     return None
 
 
-def _refusal(answer: Answer, document: Mapping[str, Any]) -> RefusedError:
+def _refusal(answer: Answer, document: Mapping[str, Any]) -> ServiceError:
     codes = document.get("error_codes")
     number = codes[0] if isinstance(codes, list) and codes else None
-    return RefusedError(
+    return ServiceError(
         status=answer.status,
         error=str(document.get("error") or ""),
         number=number if isinstance(number, int) else None,

@@ -25,7 +25,7 @@ PASSAGES = re.compile(r"\s*(Trace ID|Correlation ID|Timestamp): .*$|Current time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Attempt:
     """What was asked, as far as a remedy needs to know. Nothing secret."""
 
     authority: str
@@ -37,7 +37,7 @@ class Question:
     audiences: Sequence[str]
 
 
-class RefusedError(Exception):
+class ServiceError(Exception):
     """Entra answered, with something else than a token. Not for anybody above the provider."""
 
     def __init__(self, *, status: int, error: str = "", number: int | None = None, text: str = "", retry_after: str = "") -> None:
@@ -57,7 +57,7 @@ class RefusedError(Exception):
         return self.error if re.fullmatch(r"[a-z_]{1,40}", self.error) else ""
 
 
-def sort(refused: RefusedError, question: Question, *, whose: str, host: str, secrets: Sequence[Secret], now: datetime) -> RefreshError:
+def sort(refused: ServiceError, question: Attempt, *, whose: str, host: str, secrets: Sequence[Secret], now: datetime) -> RefreshError:
     """The failure to raise. Entra's own words are repeated unless they repeat a secret."""
     code = "" if quotes(refused.code, secrets) else refused.code
     words = PASSAGES.sub("", repeatable(" ".join(refused.text.split()), secrets)).strip() if code else ""
@@ -71,7 +71,7 @@ def sort(refused: RefusedError, question: Question, *, whose: str, host: str, se
     return Rejected(message, remedy=_remedy(refused.number, question))
 
 
-def _remedy(number: int | None, question: Question) -> str:
+def _remedy(number: int | None, question: Attempt) -> str:
     """By the longest beginning of the code that is known."""
     known, code = _remedies(question), str(number or "")
     for length in range(len(code), 4, -1):
@@ -82,7 +82,7 @@ def _remedy(number: int | None, question: Question) -> str:
     return f"look it up at {question.authority}/error?code={number}"
 
 
-def _remedies(question: Question) -> Mapping[str, str]:
+def _remedies(question: Attempt) -> Mapping[str, str]:
     audience = ", ".join(question.audiences)
     trusted = (
         f"give {question.client} a federated credential with the issuer {question.issuer}, the subject {question.subject} and the"

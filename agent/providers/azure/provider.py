@@ -13,7 +13,7 @@ from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
 from agent.providers.azure import environment as variables
 from agent.providers.azure.client import Application, exchange
 from agent.providers.azure.credentials import AccessToken, TokenFileCredential
-from agent.providers.azure.errors import Question, RefusedError, sort
+from agent.providers.azure.errors import Attempt, ServiceError, sort
 from agent.providers.azure.settings import ANNOTATIONS, SUFFIX, AzureSettings, faults, others, own_resource, variant_of, variants
 from agent.providers.azure.trust import Trust
 from agent.toolbox import Toolbox
@@ -78,8 +78,8 @@ class AzureProvider:
         )
         try:
             value, expires_at = await exchange(self._wire, application, scope, token.value, whose=self._identity)
-        except RefusedError as refused:
-            question = Question(
+        except ServiceError as refused:
+            question = Attempt(
                 authority=settings.authority.url,
                 tenant=settings.tenant_id,
                 client=settings.client_id,

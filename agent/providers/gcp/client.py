@@ -10,8 +10,8 @@ from agent.model import Secret
 from agent.providers.gcp import requests
 from agent.providers.gcp.credentials import granted, granted_id_token
 from agent.providers.gcp.errors import sort
-from agent.providers.gcp.requests import Question
-from agent.providers.gcp.targets import Errand
+from agent.providers.gcp.requests import GoogleRequest
+from agent.providers.gcp.targets import ExchangeTarget
 from agent.providers.gcp.trust import Trust
 
 Granted = tuple[Secret, datetime, datetime]
@@ -21,10 +21,10 @@ Granted = tuple[Secret, datetime, datetime]
 class Exchange:
     """For one identity token. Every failure is Unavailable or Rejected, with nothing secret in it or behind it."""
 
-    def __init__(self, wire: Wire, clock: Clock, errand: Errand, *, token: Secret, trust: Trust, whose: str) -> None:
+    def __init__(self, wire: Wire, clock: Clock, target: ExchangeTarget, *, token: Secret, trust: Trust, whose: str) -> None:
         self._wire = wire
         self._clock = clock
-        self._errand = errand
+        self._errand = target
         self._token = token
         self._trust = trust
         self._whose = whose
@@ -47,7 +47,7 @@ class Exchange:
         """What the security token service gives for the identity token."""
         return await self._ask(requests.access_token(self._errand, self._token), self._token)
 
-    async def _ask(self, question: Question, *secrets: Secret, identity: bool = False) -> Granted:
+    async def _ask(self, question: GoogleRequest, *secrets: Secret, identity: bool = False) -> Granted:
         host = urlsplit(question.url).netloc
         asked_at = self._clock.now()
         answer = await self._wire.send("POST", question.url, headers=question.headers, body=question.body)

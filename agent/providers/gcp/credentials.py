@@ -12,7 +12,7 @@ from agent.errors import Rejected
 from agent.model import Credential, Paths, Secret
 from agent.parsing import json_object
 from agent.providers.gcp.requests import JWT
-from agent.providers.gcp.targets import Errand
+from agent.providers.gcp.targets import ExchangeTarget
 
 PRINTABLE = re.compile(r"[!-~]{1,16384}")
 """One line in a file, one header in a request."""
@@ -24,7 +24,7 @@ LONGEST = 10 * 366 * 86400.0
 class TokenFile:
     """What an SDK needs to do the exchange itself. Holds no secret and no clock of its own."""
 
-    errand: Errand
+    target: ExchangeTarget
     config: Mapping[str, Any]
     """The allow-list of settings that the workload may see."""
     issued_at: datetime | None = None
@@ -35,20 +35,20 @@ class TokenFile:
 
         None where there are delegates: such a file cannot name them. https://google.aip.dev/auth/4117
         """
-        files = {"config": Secret(json.dumps({**self.config, "audience": self.errand.audience}))}
-        account = self.errand.account
+        files = {"config": Secret(json.dumps({**self.config, "audience": self.target.audience}))}
+        account = self.target.account
         if account and account.delegates:
             return files
         external: dict[str, Any] = {
-            "universe_domain": self.errand.universe,
+            "universe_domain": self.target.universe,
             "type": "external_account",
-            "audience": self.errand.audience,
+            "audience": self.target.audience,
             "subject_token_type": JWT,
-            "token_url": self.errand.token_url,
+            "token_url": self.target.token_url,
             "credential_source": {"file": paths.path("token"), "format": {"type": "text"}},
         }
         if account is None:
-            external["token_info_url"] = self.errand.introspection_url
+            external["token_info_url"] = self.target.introspection_url
         else:
             external["service_account_impersonation_url"] = account.access_token_url
             if account.lifetime:

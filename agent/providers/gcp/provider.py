@@ -20,7 +20,7 @@ from agent.providers.gcp.environment import from_files
 from agent.providers.gcp.facts import facts as facts_of
 from agent.providers.gcp.gke import Cluster
 from agent.providers.gcp.settings import ANNOTATIONS, MOST_SCOPES, GcpSettings, faults
-from agent.providers.gcp.targets import Account, Errand
+from agent.providers.gcp.targets import Account, ExchangeTarget
 from agent.providers.gcp.trust import Trust
 from agent.settings import Url
 from agent.toolbox import Toolbox
@@ -62,14 +62,14 @@ class GcpProvider:
         settings = self._settings
         await self.prepare()
         name = f"//iam.googleapis.com/{settings.workload_identity_provider}"  # in every universe: google-github-actions/auth#521
-        errand = _errand(settings, self._cluster.audience if self._cluster else name, self._scopes(variant))
-        token_file = TokenFile(errand=errand, config=_config(settings))
+        target = _errand(settings, self._cluster.audience if self._cluster else name, self._scopes(variant))
+        token_file = TokenFile(target=target, config=_config(settings))
         if not settings.exchange:
             return token_file
         if token is None:
             raise Rejected(f"{self._identity}: {name} gives nothing without a token", remedy="give the identity another source")
         trust = trust_of(settings, issuer=token.issuer, subject=token.subject, audiences=token.audiences)
-        exchange = Exchange(self._wire, self._clock, errand, token=token.value, trust=trust, whose=self._identity)
+        exchange = Exchange(self._wire, self._clock, target, token=token.value, trust=trust, whose=self._identity)
         account = settings.service_account or ""
         if variant.startswith(ID):
             audience = variant.removeprefix(ID)
@@ -79,15 +79,15 @@ class GcpProvider:
             )
         found, issued_at, expires_at = await exchange.access_token()
         return AccessToken(
-            token=found, issued_at=issued_at, expires_at=expires_at, scopes=errand.scopes, account=account, token_file=token_file
+            token=found, issued_at=issued_at, expires_at=expires_at, scopes=target.scopes, account=account, token_file=token_file
         )
 
     def restore(self, legacy: Legacy) -> Credential | None:
         audience = _restored_audience(self._settings, legacy)
         if audience is None:
             return None
-        errand = _errand(self._settings, audience, self._settings.scopes)
-        token_file = TokenFile(errand=errand, config=_config(self._settings))
+        target = _errand(self._settings, audience, self._settings.scopes)
+        token_file = TokenFile(target=target, config=_config(self._settings))
         if not self._settings.exchange:
             return token_file
         token = access_token(legacy.files["credentials"].reveal()) if "credentials" in legacy.files else None
@@ -96,7 +96,7 @@ class GcpProvider:
             return None
         account = self._settings.service_account or ""
         return AccessToken(
-            token=token, issued_at=issued_at, expires_at=expires_at, scopes=errand.scopes, account=account, token_file=token_file
+            token=token, issued_at=issued_at, expires_at=expires_at, scopes=target.scopes, account=account, token_file=token_file
         )
 
     def _scopes(self, variant: str) -> tuple[str, ...]:
@@ -114,13 +114,13 @@ class GcpProvider:
         return scopes
 
 
-def _errand(settings: GcpSettings, audience: str, scopes: Sequence[str]) -> Errand:
+def _errand(settings: GcpSettings, audience: str, scopes: Sequence[str]) -> ExchangeTarget:
     account = None
     if settings.service_account:
         iam = settings.iam_endpoint or Url(f"https://iamcredentials.{settings.universe_domain}")
         lifetime = settings.lifetime.seconds if settings.lifetime else None
         account = Account(email=settings.service_account, base=_base(iam), delegates=settings.delegates, lifetime=lifetime)
-    return Errand(base=_base(settings.sts), audience=audience, universe=settings.universe_domain, scopes=scopes, account=account)
+    return ExchangeTarget(base=_base(settings.sts), audience=audience, universe=settings.universe_domain, scopes=scopes, account=account)
 
 
 def _base(url: Url) -> str:

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.model import Secret
-from agent.providers.gcp.targets import HOUR, Account, Errand
+from agent.providers.gcp.targets import HOUR, Account, ExchangeTarget
 
 JWT = "urn:ietf:params:oauth:token-type:jwt"
 """What an identity token is to the service (RFC 8693, section 3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class GoogleRequest:
     """A POST that is to be sent."""
 
     url: str
@@ -32,28 +32,28 @@ class Question:
 
 
 class _Asked(Exception):  # noqa: N818  # no error: the way out of google-auth's calls
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: GoogleRequest) -> None:
         super().__init__()
         self.question = question
 
 
-def access_token(errand: Errand, token: Secret, federated: Secret | None = None) -> Question:
+def access_token(target: ExchangeTarget, token: Secret, federated: Secret | None = None) -> GoogleRequest:
     """The request to the security token service, or, with what that gave, the one to act as the service account."""
     from google.auth import identity_pool, impersonated_credentials  # noqa: PLC0415  # 10 MiB, once an exchange is wanted
 
     credentials: Any = identity_pool.Credentials(  # type: ignore[no-untyped-call]
-        audience=errand.audience,
+        audience=target.audience,
         subject_token_type=JWT,
-        token_url=errand.token_url,
+        token_url=target.token_url,
         subject_token_supplier=_Held(token),
-        scopes=list(errand.scopes),
-        universe_domain=errand.universe,
+        scopes=list(target.scopes),
+        universe_domain=target.universe,
     )
-    if account := errand.account:
+    if account := target.account:
         credentials = impersonated_credentials.Credentials(  # type: ignore[no-untyped-call]
             source_credentials=credentials,
             target_principal=account.email,
-            target_scopes=list(errand.scopes),
+            target_scopes=list(target.scopes),
             delegates=account.delegate_names or None,
             lifetime=account.lifetime or HOUR,
             iam_endpoint_override=account.access_token_url,
@@ -64,20 +64,20 @@ def access_token(errand: Errand, token: Secret, federated: Secret | None = None)
         question = asked.question
     else:
         raise RuntimeError("google-auth asked for less than an exchange takes")
-    expected = account.access_token_url if account and federated else errand.token_url
+    expected = account.access_token_url if account and federated else target.token_url
     if question.url != expected:
         raise RuntimeError("google-auth chose another URL than the configured one")
     return question
 
 
-def id_token(account: Account, federated: Secret, audience: str) -> Question:
+def id_token(account: Account, federated: Secret, audience: str) -> GoogleRequest:
     """The request for a Google-signed ID token. google-auth forms it only together with a session of `requests`, so it is formed here.
 
     https://cloud.google.com/iam/docs/reference/credentials/rest/v1/projects.serviceAccounts/generateIdToken
     """
     wanted = {"audience": audience, "delegates": account.delegate_names, "includeEmail": True}
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {federated.reveal()}"}
-    return Question(url=account.id_token_url, headers=headers, body=json.dumps(wanted).encode())
+    return GoogleRequest(url=account.id_token_url, headers=headers, body=json.dumps(wanted).encode())
 
 
 class _Held:
@@ -107,6 +107,6 @@ class _Transport:
 
     def __call__(self, url: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None, **_: object) -> _Known:
         if not self._known:
-            raise _Asked(Question(url=url, headers=dict(headers or {}), body=body))
+            raise _Asked(GoogleRequest(url=url, headers=dict(headers or {}), body=body))
         answer = {"access_token": self._known.pop().reveal(), "expires_in": HOUR}  # its clock is of no account: it is used at once
         return _Known(json.dumps(answer).encode())

@@ -40,7 +40,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
+class ExchangeTarget:
     """An exchange of an identity token for an access token."""
 
     base: str

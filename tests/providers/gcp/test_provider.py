@@ -134,9 +134,9 @@ async def test_the_times_are_those_of_the_agents_clock() -> None:
 
 
 async def test_a_question_shows_nothing_of_what_it_carries() -> None:
-    errand = gcp_errand()
-    first = requests.access_token(errand, Secret("canary-one"))
-    second = requests.access_token(errand, Secret("canary-one"), Secret("canary-two"))
+    target = gcp_errand()
+    first = requests.access_token(target, Secret("canary-one"))
+    second = requests.access_token(target, Secret("canary-one"), Secret("canary-two"))
     assert b"canary-one" in first.body
     assert b"canary" not in second.body
     assert second.headers["authorization"] == "Bearer canary-two"
@@ -144,16 +144,16 @@ async def test_a_question_shows_nothing_of_what_it_carries() -> None:
 
 
 async def test_going_through_a_refresh_again_asks_the_same_again() -> None:
-    errand = gcp_errand()
-    assert requests.access_token(errand, Secret("a")) == requests.access_token(errand, Secret("a"))
-    assert requests.access_token(errand, Secret("a"), Secret("b")) == requests.access_token(errand, Secret("c"), Secret("b"))
+    target = gcp_errand()
+    assert requests.access_token(target, Secret("a")) == requests.access_token(target, Secret("a"))
+    assert requests.access_token(target, Secret("a"), Secret("b")) == requests.access_token(target, Secret("c"), Secret("b"))
 
 
 def gcp_errand() -> Any:
-    from agent.providers.gcp.targets import Account, Errand
+    from agent.providers.gcp.targets import Account, ExchangeTarget
 
     account = Account(email=ACCOUNT, base="https://iamcredentials.googleapis.com")
-    return Errand(base="https://sts.googleapis.com", audience="//x", universe="googleapis.com", scopes=("s",), account=account)
+    return ExchangeTarget(base="https://sts.googleapis.com", audience="//x", universe="googleapis.com", scopes=("s",), account=account)
 
 
 async def test_a_cancelled_exchange_is_cancelled_and_the_next_one_works(cloud: Google) -> None:
