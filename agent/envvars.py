@@ -12,7 +12,7 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Presented:
+class AuthorizationValue:
     """A value with a client's authorization in it, which is a secret: what is written out is where that lies."""
 
     authorization: str | Variable
@@ -22,17 +22,17 @@ class Presented:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variables:
+class EnvVars:
     """What to set, and what must not be set beside it because SDKs would prefer it."""
 
-    values: Mapping[str, str | Variable | Presented]
+    values: Mapping[str, str | Variable | AuthorizationValue]
     unset: tuple[str, ...] = ()
     additions: Mapping[str, str] = field(default_factory=dict)
     """To be added to lists that may be there already, such as NO_PROXY."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
+class ServedAt:
     """Where one identity is served in one dialect."""
 
     dialect: str

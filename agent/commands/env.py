@@ -15,7 +15,7 @@ from agent.commands.env_formats import FORMATS
 from agent.config.loading import load
 from agent.config.model import Config, Identity
 from agent.dialects import DIALECTS
-from agent.envvars import Variable, Variables
+from agent.envvars import EnvVars, Variable
 from agent.errors import ConfigError
 from agent.identities.addresses import spot
 from agent.identities.authorization import FILE
@@ -53,7 +53,7 @@ def consumer_paths(identity: Identity) -> Paths | None:
     return None
 
 
-def _from_files(identity: Identity, dialect: str | None) -> Variables:
+def _from_files(identity: Identity, dialect: str | None) -> EnvVars:
     if dialect:
         raise ConfigError(f"files have no dialect, and {dialect} is one", remedy="use either --dialect or --via files")
     paths = consumer_paths(identity)
@@ -77,7 +77,7 @@ def _open(identity: Identity) -> Iterator[str]:
                 yield field
 
 
-def _from_endpoint(config: Config, identity: Identity, chosen: str | None) -> Variables:
+def _from_endpoint(config: Config, identity: Identity, chosen: str | None) -> EnvVars:
     """One way only: the dialect that was chosen, else the one that is named first."""
     if not identity.serve.dialects:
         raise ConfigError(f"{identity.name} is not served", remedy="add serve.dialects, or use --via files")
@@ -103,7 +103,7 @@ def _authorization(identity: Identity) -> str | Variable:
     return paths.path(FILE)
 
 
-def _known(identity: Identity, variables: Variables | None) -> Variables:
+def _known(identity: Identity, variables: EnvVars | None) -> EnvVars:
     if variables is None:
         tag = identity.provider.__struct_config__.tag
         raise ConfigError(f"{identity.name}: no SDK knows a token of provider {tag}", remedy="give the program the path of the token file")

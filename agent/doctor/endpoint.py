@@ -10,7 +10,7 @@ from agent.doctor.case import PATIENCE, Case, broken, skipped, warning
 from agent.doctor.endpoint_requests import ASKED, FORWARDED, WRONG, Asker, Reply
 from agent.doctor.endpoint_verdict import LINK, judged, stranger, whose
 from agent.doctor.report import Finding, Verdict
-from agent.envvars import Spot
+from agent.envvars import ServedAt
 from agent.identities.authorization import FILE
 from agent.identities.profiles import facts
 from agent.model import Secret
@@ -43,7 +43,7 @@ async def look(case: Case, *, refused: bool) -> list[Finding]:
     return [*findings, *endpoint_environment.look(case)]
 
 
-async def _look(case: Case, where: Spot, *, refused: bool) -> list[Finding]:
+async def _look(case: Case, where: ServedAt, *, refused: bool) -> list[Finding]:
     presented = None
     if DIALECTS[where.dialect].authorized:
         try:
@@ -90,7 +90,7 @@ def _authorization(case: Case) -> Secret:
     )
 
 
-async def _ask(case: Case, where: Spot, presented: Secret | None, *, refused: bool) -> Finding:
+async def _ask(case: Case, where: ServedAt, presented: Secret | None, *, refused: bool) -> Finding:
     """Once rightly; where that brings a credential, once wrongly too: then it has to bring none."""
     import aiohttp  # noqa: PLC0415  # loaded by the session anyway
 

@@ -11,7 +11,7 @@ from agent.config.model import Config, Identity
 from agent.config.rules.serving import ECS, HTTP
 from agent.doctor.case import Case, broken
 from agent.doctor.report import Finding
-from agent.envvars import Spot
+from agent.envvars import ServedAt
 from agent.identities.addresses import spot
 
 LINK = "endpoint"
@@ -19,17 +19,17 @@ ALIBABAS = f"{ECS}:{HTTP}"
 """Where Alibaba Cloud's SDKs ask in the dialect `ecs`."""
 
 
-def asked(config: Config, identity: Identity, dialect: str) -> tuple[Spot, str]:
+def asked(config: Config, identity: Identity, dialect: str) -> tuple[ServedAt, str]:
     """Where this dialect's clients ask, and its host. Alibaba Cloud's SDKs ask one address, if the agent listens there."""
     where = spot(config, identity, dialect)
     if dialect == "ecs":
         listening = {one.port for one in config.metadata.listen if one.host in {ECS, ""} and not one.path}
         if listening and (identity.serve.port == HTTP or (identity.serve.default and HTTP in listening)):
-            return Spot(dialect=dialect, base=where.base, root=f"http://{ECS}", facts=where.facts), ECS
+            return ServedAt(dialect=dialect, base=where.base, root=f"http://{ECS}", facts=where.facts), ECS
     return where, (where.root or where.base).removeprefix("http://").rpartition(":")[0].strip("[]")
 
 
-def wired(where: Spot) -> bool:
+def wired(where: ServedAt) -> bool:
     """Whether SDKs come there by themselves, those that can be sent nowhere else."""
     return where.dialect != "ecs" or where.root == f"http://{ECS}"
 

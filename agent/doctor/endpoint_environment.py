@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from agent import providers
 from agent.doctor.case import Case, warning
 from agent.doctor.report import Finding
-from agent.envvars import Variables
+from agent.envvars import EnvVars
 from agent.identities.addresses import spot
 
 LINK = "endpoint"
@@ -51,7 +51,7 @@ def look(case: Case) -> Iterator[Finding]:
             )
 
 
-def _leads_astray(case: Case, variables: Variables, name: str) -> bool:
+def _leads_astray(case: Case, variables: EnvVars, name: str) -> bool:
     """Whether it should name the endpoint and names something else. Its value is not shown: it may hold an authorization."""
     wanted, found = variables.values[name], case.environ.get(name, "")
     before = wanted if isinstance(wanted, str) else getattr(wanted, "before", "")
@@ -63,7 +63,7 @@ def _leads_astray(case: Case, variables: Variables, name: str) -> bool:
     return bool(found) and place in hosts - {""} and not found.startswith(before)
 
 
-def _spared(case: Case, variables: Variables) -> bool:
+def _spared(case: Case, variables: EnvVars) -> bool:
     """Whether NO_PROXY names every host that it should; a star names all."""
     for name in ("NO_PROXY", "no_proxy"):
         there = {host.strip() for host in case.environ.get(name, "").split(",")}

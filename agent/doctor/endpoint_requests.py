@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from agent.doctor.case import PATIENCE
-from agent.envvars import Spot
+from agent.envvars import ServedAt
 from agent.model import Secret
 from agent.parsing import json_object
 
@@ -83,37 +83,37 @@ class Asker:
         self.resource = facts.get("resource", "")
         """What Azure's dialects are asked for."""
 
-    async def container(self, spot: Spot) -> Reply:
+    async def container(self, spot: ServedAt) -> Reply:
         """One request with the authorization."""
         authorization = self._presented.reveal() if self._presented else ""
         return await self._send("GET", f"{spot.base}/aws/{self._name}/credentials", {"Authorization": authorization})
 
-    async def imds(self, spot: Spot) -> Reply:
+    async def imds(self, spot: ServedAt) -> Reply:
         """A session token, the role's name, the role's credential."""
         return await self._descend(spot.root or f"{spot.base}/aws/{self._name}/imds", "iam", TTL, TOKEN)
 
-    async def gce(self, spot: Spot) -> Reply:
+    async def gce(self, spot: ServedAt) -> Reply:
         """The access token, without the questions before it."""
         url = f"{spot.root}/computeMetadata/v1/instance/service-accounts/default/token"
         return await self._send("GET", url, {"Metadata-Flavor": "Google"})
 
-    async def appservice(self, spot: Spot) -> Reply:
+    async def appservice(self, spot: ServedAt) -> Reply:
         """The identity's own access token, with the authorization."""
         url = f"{spot.base}/azure/{self._name}/token?{self._query('2019-08-01')}"
         return await self._send("GET", url, {"X-IDENTITY-HEADER": self._presented.reveal() if self._presented else ""})
 
-    async def azure_imds(self, spot: Spot) -> Reply:
+    async def azure_imds(self, spot: ServedAt) -> Reply:
         """The same, without one."""
         url = f"{spot.root}/metadata/identity/oauth2/token?{self._query('2018-02-01')}"
         return await self._send("GET", url, {"Metadata": "true"})
 
-    async def uri(self, spot: Spot) -> Reply:
+    async def uri(self, spot: ServedAt) -> Reply:
         """One request with the authorization in its path, which is not shown."""
         authorization = self._presented.reveal() if self._presented else ""
         shown = f"{spot.base}/alibaba/{self._name}/…/credentials"
         return await self._send("GET", shown.replace("…", quote(authorization, safe="")), {}, shown=shown)
 
-    async def ecs(self, spot: Spot) -> Reply:
+    async def ecs(self, spot: ServedAt) -> Reply:
         """A session token, the role's name, the role's credential."""
         return await self._descend(spot.root, "ram", ECS_TTL, ECS_TOKEN)
 
@@ -143,7 +143,7 @@ class Asker:
             return Reply(self.url, response.status, body, response.headers.get("Metadata-Flavor", ""), response.content_type)
 
 
-ASKED: Mapping[str, Callable[[Asker, Spot], Awaitable[Reply]]] = {
+ASKED: Mapping[str, Callable[[Asker, ServedAt], Awaitable[Reply]]] = {
     "container": Asker.container,
     "imds": Asker.imds,
     "gce": Asker.gce,

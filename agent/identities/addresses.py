@@ -2,7 +2,7 @@
 
 from agent.config.model import Config, Identity, own_ports
 from agent.dialects import DIALECTS
-from agent.envvars import Spot, Variable
+from agent.envvars import ServedAt, Variable
 from agent.errors import ConfigError
 from agent.identities.profiles import facts
 from agent.settings import Address
@@ -16,12 +16,12 @@ def base_url(config: Config) -> str:
     raise ConfigError("the metadata endpoint has no TCP address", remedy="add one to metadata.listen: SDKs use no socket files")
 
 
-def spot(config: Config, identity: Identity, dialect: str, authorization: str | Variable = "") -> Spot:
+def spot(config: Config, identity: Identity, dialect: str, authorization: str | Variable = "") -> ServedAt:
     """One dialect of it. `authorization`: the path of its file, or the variable that holds it. Raises ConfigError as above."""
     base = base_url(config)
     own = own_ports(config).get(identity.name, ())
     root = _url(own[0]) if own else base if identity.serve.default else ""
-    return Spot(
+    return ServedAt(
         dialect=dialect, base=base, root=root if DIALECTS[dialect].rooted else "", authorization=authorization, facts=facts(identity)
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import assert_never
 
-from agent.envvars import Spot, Variables
+from agent.envvars import EnvVars, ServedAt
 from agent.model import Paths, Provider
 from agent.providers.alibaba import provider
 from agent.providers.alibaba.provider import AlibabaProvider, AlibabaSettings
@@ -78,7 +78,7 @@ def annotated(settings: ProviderSettings, text: str) -> str:
     return provider.annotated(settings, text) if isinstance(settings, AlibabaSettings) else text
 
 
-def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Variables | None:
+def environment(settings: ProviderSettings, identity: str, paths: Paths) -> EnvVars | None:
     """What makes this cloud's SDKs take the identity from its files; None where no SDK can."""
     match settings:
         case GenericSettings():
@@ -95,7 +95,7 @@ def environment(settings: ProviderSettings, identity: str, paths: Paths) -> Vari
             assert_never(settings)
 
 
-def served(settings: ProviderSettings, identity: str, spot: Spot) -> Variables | None:
+def served(settings: ProviderSettings, identity: str, spot: ServedAt) -> EnvVars | None:
     """What makes this cloud's SDKs ask the endpoint in the spot's dialect; None where no SDK can."""
     match settings:
         case GenericSettings():

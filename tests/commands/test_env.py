@@ -14,7 +14,7 @@ from dotenv import dotenv_values
 
 from agent.cli import main
 from agent.commands.env_formats import FORMATS
-from agent.envvars import Variable, Variables
+from agent.envvars import EnvVars, Variable
 
 ROLE = "arn:aws:iam::123456789012:role/s3-reader"
 LISTEN = "127.0.0.1:9481"
@@ -210,12 +210,12 @@ NASTY = [
 @pytest.mark.parametrize("form", READERS)
 @pytest.mark.parametrize("value", NASTY)
 def test_no_value_is_taken_for_anything_but_itself(form: str, value: str) -> None:
-    text = FORMATS[form](Variables(values={"FIRST": value, "SECOND": "second"}))
+    text = FORMATS[form](EnvVars(values={"FIRST": value, "SECOND": "second"}))
     assert READERS[form](text) == {"FIRST": value, "SECOND": "second"}, text
 
 
 def test_a_variable_is_expanded_by_whoever_reads_it() -> None:
-    variables = Variables(values={"TOKEN": Variable("UID_OF_POD")})
+    variables = EnvVars(values={"TOKEN": Variable("UID_OF_POD")})
     assert by_shell(FORMATS["shell"](variables), {"UID_OF_POD": "a b"})["TOKEN"] == "a b"
     assert by_kubelet(FORMATS["yaml"](variables), {"UID_OF_POD": "a b"})["TOKEN"] == "a b"
     assert by_dotenv("UID_OF_POD=abc\n" + FORMATS["dotenv"](variables))["TOKEN"] == "abc"

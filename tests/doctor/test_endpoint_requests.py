@@ -8,7 +8,7 @@ import pytest
 from agent.clock import WallClock
 from agent.doctor.endpoint_answers import brought
 from agent.doctor.endpoint_requests import ASKED, FORWARDED, Asker, Reply
-from agent.envvars import Spot
+from agent.envvars import ServedAt
 from agent.model import Secret
 from tests.serving import alibaba, azure
 from tests.serving.endpoint import AUTHORIZATION, Endpoint, endpoint
@@ -18,7 +18,7 @@ async def ask(one: Endpoint, dialect: str, name: str, authorization: str = AUTHO
     facts = one.store.profile(name).facts  # type: ignore[union-attr]
     async with aiohttp.ClientSession() as session:
         asker = Asker(session, name, Secret(authorization), facts, **more)
-        return await ASKED[dialect](asker, Spot(dialect=dialect, base=one.url, root=one.url))
+        return await ASKED[dialect](asker, ServedAt(dialect=dialect, base=one.url, root=one.url))
 
 
 def text(dialect: str, reply: Reply, resource: str = "") -> str:

@@ -13,7 +13,7 @@ from agent.doctor.case import View
 from agent.doctor.endpoint_requests import Asker, Reply
 from agent.doctor.endpoint_verdict import judged
 from agent.doctor.report import Finding, Verdict
-from agent.envvars import Spot
+from agent.envvars import ServedAt
 from agent.model import Secret
 from tests.doctor.test_endpoint_answers import GOOD, RESOURCE
 from tests.doctor.test_endpoint_environment import case
@@ -108,7 +108,7 @@ async def test_an_answer_that_comes_in_parts_is_read_to_its_end() -> None:
 
     async with Site() as site, aiohttp.ClientSession() as session:
         site.answer = give
-        reply = await Asker(session, "one", Secret("x")).container(Spot(dialect="container", base=site.url))
+        reply = await Asker(session, "one", Secret("x")).container(ServedAt(dialect="container", base=site.url))
     assert reply.reason == "whole"
 
 
@@ -122,5 +122,5 @@ async def test_an_answer_without_end_is_read_as_far_as_one_may_be_long() -> None
 
     async with Site() as site, aiohttp.ClientSession() as session:
         site.answer = give
-        reply = await Asker(session, "one", Secret("x")).container(Spot(dialect="container", base=site.url))
+        reply = await Asker(session, "one", Secret("x")).container(ServedAt(dialect="container", base=site.url))
     assert len(reply.body) == 65536

@@ -8,7 +8,7 @@ https://www.alibabacloud.com/help/en/sdk/developer-reference/v2-manage-python-ac
 
 import re
 
-from agent.envvars import LOOPBACK, Presented, Spot, Variables
+from agent.envvars import LOOPBACK, AuthorizationValue, EnvVars, ServedAt
 from agent.model import Paths
 
 STATIC = ("ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET", "ALIBABA_CLOUD_SECURITY_TOKEN", "ALIBABA_CLOUD_PROFILE")
@@ -35,14 +35,14 @@ def ini(paths: Paths, *, role: str, provider: str, session: str) -> str | None:
     )
 
 
-def token_file(paths: Paths, *, role: str, provider: str, session: str, region: str, vpc: bool) -> Variables:
+def token_file(paths: Paths, *, role: str, provider: str, session: str, region: str, vpc: bool) -> EnvVars:
     """The SDK reads the token file and does the exchange itself."""
     where = {"ALIBABA_CLOUD_STS_REGION": region} if region else {}
     network = {"ALIBABA_CLOUD_VPC_ENDPOINT_ENABLED": "true"} if vpc else {}
     profile = {"ALIBABA_CLOUD_CREDENTIALS_FILE": paths.path("credentialsFile")} if WRITABLE.fullmatch(paths.path("token")) else {}
     chosen = {**where, **network, **profile}
     optional = ("ALIBABA_CLOUD_STS_REGION", "ALIBABA_CLOUD_VPC_ENDPOINT_ENABLED", "ALIBABA_CLOUD_CREDENTIALS_FILE")
-    return Variables(
+    return EnvVars(
         values={
             "ALIBABA_CLOUD_ROLE_ARN": role,
             "ALIBABA_CLOUD_OIDC_PROVIDER_ARN": provider,
@@ -56,7 +56,7 @@ def token_file(paths: Paths, *, role: str, provider: str, session: str, region: 
     )
 
 
-def served(spot: Spot, identity: str, *, role: str) -> Variables:
+def served(spot: ServedAt, identity: str, *, role: str) -> EnvVars:
     """The SDK asks the endpoint; what would win over it is cleared or switched off.
 
     `ecs`: at 100.100.100.200, which is in the SDKs, and for this role, which spares them the question for its name.
@@ -65,13 +65,13 @@ def served(spot: Spot, identity: str, *, role: str) -> Variables:
     unset = (*STATIC, *OIDC, *PROXY, "ALIBABA_CLOUD_CREDENTIALS_FILE")
     if spot.dialect == "ecs":
         chosen = {"ALIBABA_CLOUD_ECS_METADATA": role} if role else {}
-        return Variables(
+        return EnvVars(
             values={**chosen, "ALIBABA_CLOUD_IMDSV1_DISABLED": "true", **alone},
             unset=(*unset, "ALIBABA_CLOUD_ECS_METADATA_DISABLED", *(name for name in ENDPOINT if name not in chosen)),
             additions={name: f"{value},100.100.100.200" for name, value in LOOPBACK.items()},
         )
-    uri = Presented(before=f"{spot.base}/alibaba/{identity}/", authorization=spot.authorization, after="/credentials")
-    return Variables(
+    uri = AuthorizationValue(before=f"{spot.base}/alibaba/{identity}/", authorization=spot.authorization, after="/credentials")
+    return EnvVars(
         values={"ALIBABA_CLOUD_CREDENTIALS_URI": uri, "ALIBABA_CLOUD_ECS_METADATA_DISABLED": "true", **alone},
         unset=(*unset, "ALIBABA_CLOUD_ECS_METADATA"),
         additions=LOOPBACK,

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from agent.envvars import Spot, Variables
+from agent.envvars import EnvVars, ServedAt
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.http.client import PATIENCE, Wire
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
@@ -142,7 +142,7 @@ class AlibabaProvider:
         return urlencode(form).encode()
 
 
-def served(settings: AlibabaSettings, identity: str, spot: Spot) -> Variables:
+def served(settings: AlibabaSettings, identity: str, spot: ServedAt) -> EnvVars:
     """What makes an SDK take this identity from the endpoint."""
     return variables.served(spot, identity, role=facts(settings).get("role", ""))
 
@@ -153,7 +153,7 @@ def facts(settings: AlibabaSettings) -> Mapping[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def environment(settings: AlibabaSettings, identity: str, paths: Paths) -> Variables:
+def environment(settings: AlibabaSettings, identity: str, paths: Paths) -> EnvVars:
     """What makes an SDK take this identity from its files."""
     return variables.token_file(
         paths,

@@ -4,7 +4,7 @@ Order of AWS's chain: static keys, profile, web identity, container endpoint, in
 set clears what would win over it. https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html
 """
 
-from agent.envvars import Spot, Variable, Variables
+from agent.envvars import EnvVars, ServedAt, Variable
 from agent.model import Paths
 
 STATIC = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_PROFILE")
@@ -17,9 +17,9 @@ CONTAINER = (
 )
 
 
-def web_identity(paths: Paths, *, role_arn: str, session: str, region: str, endpoint: str | None) -> Variables:
+def web_identity(paths: Paths, *, role_arn: str, session: str, region: str, endpoint: str | None) -> EnvVars:
     """The SDK reads the token file and does the exchange itself."""
-    return Variables(
+    return EnvVars(
         values={
             "AWS_ROLE_ARN": role_arn,
             "AWS_ROLE_SESSION_NAME": session,
@@ -31,21 +31,21 @@ def web_identity(paths: Paths, *, role_arn: str, session: str, region: str, endp
     )
 
 
-def shared_file(paths: Paths, *, region: str) -> Variables:
+def shared_file(paths: Paths, *, region: str) -> EnvVars:
     """The SDK reads exchanged keys, once: for processes shorter than the session."""
-    return Variables(
+    return EnvVars(
         values={"AWS_SHARED_CREDENTIALS_FILE": paths.path("credentials"), **_region(region)}, unset=(*STATIC, *WEB_IDENTITY, *CONTAINER)
     )
 
 
-def served(spot: Spot, identity: str, *, region: str) -> Variables:
+def served(spot: ServedAt, identity: str, *, region: str) -> EnvVars:
     """The SDK asks the endpoint."""
     return (_imds if spot.dialect == "imds" else _container)(spot, identity, region)
 
 
-def _imds(spot: Spot, identity: str, region: str) -> Variables:
+def _imds(spot: ServedAt, identity: str, region: str) -> EnvVars:
     """At the root where there is one: the SDK for JavaScript drops a path. Region is said, for the SDKs differ in asking for it."""
-    return Variables(
+    return EnvVars(
         values={
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": spot.root or f"{spot.base}/aws/{identity}/imds",
             "AWS_EC2_METADATA_V1_DISABLED": "true",
@@ -56,14 +56,14 @@ def _imds(spot: Spot, identity: str, region: str) -> Variables:
     )
 
 
-def _container(spot: Spot, identity: str, region: str) -> Variables:
+def _container(spot: ServedAt, identity: str, region: str) -> EnvVars:
     authorization = spot.authorization
     presented = (
         {"AWS_CONTAINER_AUTHORIZATION_TOKEN": authorization}
         if isinstance(authorization, Variable)
         else {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": authorization}
     )
-    return Variables(
+    return EnvVars(
         values={
             "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{spot.base}/aws/{identity}/credentials",
             **presented,

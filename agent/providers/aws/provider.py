@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from agent.envvars import Spot, Variables
+from agent.envvars import EnvVars, ServedAt
 from agent.errors import Rejected, Unavailable
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
 from agent.providers.aws import environment as variables
@@ -167,7 +167,7 @@ def _given(**parameters: Any) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if value}
 
 
-def environment(settings: AwsSettings, identity: str, paths: Paths) -> Variables:
+def environment(settings: AwsSettings, identity: str, paths: Paths) -> EnvVars:
     """What makes an SDK take this identity from its files."""
     if settings.narrowed:
         return variables.shared_file(paths, region=settings.region)
@@ -176,7 +176,7 @@ def environment(settings: AwsSettings, identity: str, paths: Paths) -> Variables
     return variables.web_identity(paths, role_arn=settings.role_arn, session=session, region=settings.region, endpoint=endpoint)
 
 
-def served(settings: AwsSettings, identity: str, spot: Spot) -> Variables:
+def served(settings: AwsSettings, identity: str, spot: ServedAt) -> EnvVars:
     """What makes an SDK take this identity from the endpoint."""
     return variables.served(spot, identity, region=settings.region)
 

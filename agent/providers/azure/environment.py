@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from agent.envvars import Presented, Spot, Variables
+from agent.envvars import AuthorizationValue, EnvVars, ServedAt
 from agent.model import Paths
 from agent.providers.azure.authority import Authority
 
@@ -41,22 +41,22 @@ def token_file(paths: Paths, *, tenant: str, client: str, authority: Authority) 
     }
 
 
-def workload_identity(paths: Paths, *, tenant: str, client: str, authority: Authority) -> Variables:
+def workload_identity(paths: Paths, *, tenant: str, client: str, authority: Authority) -> EnvVars:
     """The SDK reads the token file and does the exchange itself."""
     values = token_file(paths, tenant=tenant, client=client, authority=authority)
-    return Variables(values=values, unset=(*STATIC, *CHOICE, *MANAGED, *TOKEN_PROXY))
+    return EnvVars(values=values, unset=(*STATIC, *CHOICE, *MANAGED, *TOKEN_PROXY))
 
 
-def served(spot: Spot, identity: str) -> Variables:
+def served(spot: ServedAt, identity: str) -> EnvVars:
     """The SDK asks the endpoint, as a managed identity."""
     if spot.dialect == "azure-imds":
-        return Variables(values={POD_IDENTITY: spot.root}, unset=(*STATIC, *CHOICE, *WORKLOAD, *MANAGED), additions=spot.direct)
-    values: dict[str, str | Presented] = {
+        return EnvVars(values={POD_IDENTITY: spot.root}, unset=(*STATIC, *CHOICE, *WORKLOAD, *MANAGED), additions=spot.direct)
+    values: dict[str, str | AuthorizationValue] = {
         "IDENTITY_ENDPOINT": f"{spot.base}/azure/{identity}/token",
-        "IDENTITY_HEADER": Presented(authorization=spot.authorization),
+        "IDENTITY_HEADER": AuthorizationValue(authorization=spot.authorization),
     }
     unset = (*STATIC, *CHOICE, *WORKLOAD, *(name for name in MANAGED if name not in values), POD_IDENTITY)
-    return Variables(values=values, unset=unset, additions=spot.direct)
+    return EnvVars(values=values, unset=unset, additions=spot.direct)
 
 
 def dotenv(values: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ https://learn.microsoft.com/entra/identity-platform/v2-oauth2-client-creds-grant
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from agent.envvars import Variables
+from agent.envvars import EnvVars
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.http.client import PATIENCE, Wire
 from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
@@ -100,7 +100,7 @@ class AzureProvider:
         raise failure  # outside, so that it carries no context to be printed
 
 
-def environment(settings: AzureSettings, identity: str, paths: Paths) -> Variables:
+def environment(settings: AzureSettings, identity: str, paths: Paths) -> EnvVars:
     """What makes an SDK take this identity from its files."""
     return variables.workload_identity(paths, tenant=settings.tenant_id, client=settings.client_id, authority=settings.authority)
 

@@ -4,7 +4,7 @@ Application Default Credentials look at GOOGLE_APPLICATION_CREDENTIALS before an
 for them; gcloud has its own. https://cloud.google.com/docs/authentication/application-default-credentials#order
 """
 
-from agent.envvars import Spot, Variables
+from agent.envvars import EnvVars, ServedAt
 from agent.model import Paths
 
 UNIVERSE = "googleapis.com"
@@ -13,7 +13,7 @@ GCLOUD = ("CLOUDSDK_AUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOU
 FILES = ("CLOUDSDK_AUTH_ACCESS_TOKEN_FILE", "CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE", "GOOGLE_APPLICATION_CREDENTIALS")
 
 
-def from_files(paths: Paths, *, project: str, universe: str, token_file: bool, exchanged: bool) -> Variables:
+def from_files(paths: Paths, *, project: str, universe: str, token_file: bool, exchanged: bool) -> EnvVars:
     """`token_file`: there is a `credentialsFile`; `exchanged`: there is a `credentials`.
 
     gcloud takes the exchanged token, which costs it no request; it is a new process each time, so it never holds an old one.
@@ -30,10 +30,10 @@ def from_files(paths: Paths, *, project: str, universe: str, token_file: bool, e
         values |= {"GOOGLE_CLOUD_PROJECT": project, "CLOUDSDK_CORE_PROJECT": project}
     if universe != UNIVERSE:
         values |= {"GOOGLE_CLOUD_UNIVERSE_DOMAIN": universe, "CLOUDSDK_CORE_UNIVERSE_DOMAIN": universe}
-    return Variables(values=values, unset=(*GCLOUD, *(name for name in FILES if name not in values)))
+    return EnvVars(values=values, unset=(*GCLOUD, *(name for name in FILES if name not in values)))
 
 
-def from_endpoint(spot: Spot) -> Variables:
+def from_endpoint(spot: ServedAt) -> EnvVars:
     """The SDK asks a metadata server, without looking first whether this is a machine of Google's.
 
     google-auth asks one variable for tokens and another for its ping, gcloud a third. Node's looks for a machine's BIOS
@@ -50,4 +50,4 @@ def from_endpoint(spot: Spot) -> Variables:
         values |= {"GOOGLE_CLOUD_PROJECT": project, "CLOUDSDK_CORE_PROJECT": project}
     if universe != UNIVERSE:
         values |= {"GOOGLE_CLOUD_UNIVERSE_DOMAIN": universe, "CLOUDSDK_CORE_UNIVERSE_DOMAIN": universe}
-    return Variables(values=values, unset=(*GCLOUD, *FILES, "NO_GCE_CHECK", "GCE_METADATA_MTLS_MODE"), additions=spot.direct)
+    return EnvVars(values=values, unset=(*GCLOUD, *FILES, "NO_GCE_CHECK", "GCE_METADATA_MTLS_MODE"), additions=spot.direct)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.envvars import Variables
+from agent.envvars import EnvVars
 from agent.errors import Rejected
 from agent.http.client import PATIENCE, Wire
 from agent.model import Credential, IdentityToken, Legacy, Paths
@@ -165,7 +165,7 @@ def _project(settings: GcpSettings) -> str:
     return settings.workload_identity_provider.split("/")[1] if settings.workload_identity_provider else ""
 
 
-def environment(settings: GcpSettings, identity: str, paths: Paths) -> Variables:
+def environment(settings: GcpSettings, identity: str, paths: Paths) -> EnvVars:
     """What makes an SDK take this identity from its files."""
     return from_files(
         paths,
