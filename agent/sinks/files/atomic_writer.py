@@ -31,7 +31,7 @@ CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class FileAttributes:
     """Mode and owners that things have before anybody sees them; -1 leaves an owner as it comes."""
 
     mode: int
@@ -53,7 +53,7 @@ def generation_name(now: datetime, suffix: str) -> str:
     return f"..{now.astimezone(UTC):%Y_%m_%d_%H_%M_%S}.{suffix}"
 
 
-def stage(root: int, name: str, files: Mapping[str, bytes], look: Look, *, now: datetime, durable: bool) -> None:
+def stage(root: int, name: str, files: Mapping[str, bytes], attributes: FileAttributes, *, now: datetime, durable: bool) -> None:
     """A complete generation that nobody points to yet, or nothing: on failure what was made is removed.
 
     Its directory's mtime is `now`, by the caller's clock: after a restart the ages of generations are read from there.
@@ -63,11 +63,11 @@ def stage(root: int, name: str, files: Mapping[str, bytes], look: Look, *, now: 
     try:
         try:
             for file, content in files.items():
-                create(directory, file, content, look, durable=durable)
-            if look.gid != -1:
-                os.fchown(directory, -1, look.gid)
+                create(directory, file, content, attributes, durable=durable)
+            if attributes.gid != -1:
+                os.fchown(directory, -1, attributes.gid)
             inherited = os.fstat(directory).st_mode & stat.S_ISGID
-            os.fchmod(directory, look.directory_mode | inherited)
+            os.fchmod(directory, attributes.directory_mode | inherited)
             moment = int(now.timestamp() * 1_000_000) * 1000
             os.utime(directory, ns=(moment, moment))
             if durable:
@@ -101,7 +101,7 @@ def make(parent: int, name: str, mode: int) -> int:
     return fd
 
 
-def create(directory: int, name: str, content: bytes, look: Look, *, durable: bool) -> None:
+def create(directory: int, name: str, content: bytes, attributes: FileAttributes, *, durable: bool) -> None:
     """A new file with its final mode and owner from the start. Raises FileExistsError where there is one."""
     fd = os.open(name, CREATE_FLAGS, 0o600, dir_fd=directory)
     try:
@@ -109,9 +109,9 @@ def create(directory: int, name: str, content: bytes, look: Look, *, durable: bo
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(fd, rest) :]
-        os.fchmod(fd, look.mode)  # past the umask, and before the file is given away: afterwards it would take CAP_FOWNER
-        if look.uid != -1 or look.gid != -1:
-            os.fchown(fd, look.uid, look.gid)
+        os.fchmod(fd, attributes.mode)  # past the umask, and before the file is given away: afterwards it would take CAP_FOWNER
+        if attributes.uid != -1 or attributes.gid != -1:
+            os.fchown(fd, attributes.uid, attributes.gid)
         if durable:
             os.fsync(fd)
     finally:

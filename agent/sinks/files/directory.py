@@ -21,7 +21,7 @@ POSTPONED = frozenset({errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 """Why no lock file can be made now; nothing can be written then either, and the writer says so."""
 
 
-class Place:
+class Directory:
     """A directory by its path. `fd` is -1 while it is not held."""
 
     def __init__(self, path: str) -> None:

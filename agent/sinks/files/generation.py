@@ -105,19 +105,19 @@ def alterable(root: int, name: str) -> str:
     return ""
 
 
-def mend(root: int, name: str, look: atomic_writer.Look) -> bool:
+def mend(root: int, name: str, attributes: atomic_writer.FileAttributes) -> bool:
     """Give directory and files back the modes and owners they were published with, without ACLs; return whether any had drifted.
 
     Raises OSError, Unusable.
     """
-    expected_uid = os.geteuid() if look.uid == -1 else look.uid
+    expected_uid = os.geteuid() if attributes.uid == -1 else attributes.uid
     parent = os.fstat(root)
     inherited = parent.st_gid if parent.st_mode & stat.S_ISGID else os.getegid()
-    expected_gid = inherited if look.gid == -1 else look.gid
+    expected_gid = inherited if attributes.gid == -1 else attributes.gid
     mended = False
     for thing, seen in _statuses(root, name).items():
         directory = stat.S_ISDIR(seen.st_mode)
-        uid, mode = (os.geteuid(), look.directory_mode) if directory else (expected_uid, look.mode)
+        uid, mode = (os.geteuid(), attributes.directory_mode) if directory else (expected_uid, attributes.mode)
         mended |= _restore(root, name if directory else f"{name}/{thing}", seen, uid, expected_gid, mode)
     return mended
 

@@ -16,7 +16,7 @@ NAME = "..lock"
 MAX_ATTEMPTS = 8
 """Attempts to lock the file that the name leads to, while another user replaces it."""
 FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-MODE = atomic_writer.Look(mode=0o600)
+MODE = atomic_writer.FileAttributes(mode=0o600)
 UNLOCKABLE = frozenset({errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 """Answers of file systems without flock."""
 OBSTACLES = frozenset({errno.ELOOP, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENODEV})

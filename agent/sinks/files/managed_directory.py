@@ -14,17 +14,17 @@ from structlog.typing import FilteringBoundLogger
 from agent.errors import NotReady, Rejected
 from agent.offload import memory_backed
 from agent.sinks.files import acl, atomic_writer, generation, lock, removal
-from agent.sinks.files.atomic_writer import Look
-from agent.sinks.files.directory import Place
+from agent.sinks.files.atomic_writer import FileAttributes
+from agent.sinks.files.directory import Directory
 from agent.sinks.files.limits import EXHAUSTED, MAX_ENTRIES_IN_PLACE
 
 
-class Tenure:
+class ManagedDirectory:
     """Of one directory by one identity."""
 
     def __init__(self, path: str, *, identity: str, manifest: str, random: Random, log: FilteringBoundLogger) -> None:
         """`log` knows identity and sink."""
-        self.place = Place(path)
+        self.place = Directory(path)
         self.memory: bool | None = None
         """Whether it lies in memory; None until it was looked at."""
         self.beside: set[str] = set()
@@ -40,18 +40,18 @@ class Tenure:
         self._governed = False
         """Whether mode and group of the directory itself are the agent's to set."""
 
-    def hold(self, look: Look, *, create: bool) -> tuple[int | None, bool]:
+    def hold(self, attributes: FileAttributes, *, create: bool) -> tuple[int | None, bool]:
         """The directory's descriptor (None where it is missing and not to be made), and whether it is another than last time.
 
         Raises Rejected, NotReady and OSErrors.
         """
         if self.place.fd != -1:
             if self.place.intact():
-                self._govern(look)
+                self._govern(attributes)
                 self._secure()
                 return self.place.fd, False
             self._abandon()
-        if not self._open(look, create=create):
+        if not self._open(attributes, create=create):
             return None, True
         root = self.place.fd
         if self._distrusted:
@@ -61,7 +61,7 @@ class Tenure:
         self._governed = os.fstat(root).st_uid == os.geteuid() and (
             self.made() or all(name in self.beside for name in atomic_writer.foreign(root))
         )
-        self._govern(look)
+        self._govern(attributes)
         self._secure()
         self._report()
         return root, True
@@ -124,16 +124,16 @@ class Tenure:
         reason = f"another agent or identity writes to {self.place.path}"
         return Rejected(reason, remedy="give each a directory of its own, and stop the other agent")
 
-    def _open(self, look: Look, *, create: bool) -> bool:
+    def _open(self, attributes: FileAttributes, *, create: bool) -> bool:
         try:
-            return self.place.open(create=create, tolerated=look.uid)
+            return self.place.open(create=create, tolerated=attributes.uid)
         except BlockingIOError as error:
             if not self._distrusted:
                 raise self._occupied() from error
         with suppress(OSError):  # where it cannot be moved, its sink lets go of it sooner or later
             self._set_aside()
         try:
-            return self.place.open(create=create, tolerated=look.uid)
+            return self.place.open(create=create, tolerated=attributes.uid)
         except BlockingIOError as error:
             reason = f"a directory that is in use was put at {self.place.path}"
             raise NotReady(reason, remedy="it is let go shortly") from error
@@ -153,15 +153,15 @@ class Tenure:
             removal.discard(root, lock.NAME)
         self.place.discard_aside(name)
 
-    def _govern(self, look: Look) -> None:
+    def _govern(self, attributes: FileAttributes) -> None:
         """Sets mode and group of the directory itself, where it was made for this or held nothing foreign when it was found."""
         if not self._governed:
             return
         root = self.place.fd
         seen = os.fstat(root)
         stripped = acl.strip(root)
-        if look.gid not in {-1, seen.st_gid}:
-            os.fchown(root, -1, look.gid)
-        wanted = look.directory_mode | (stat.S_ISGID if self.place.parent_setgid else seen.st_mode & stat.S_ISGID)
+        if attributes.gid not in {-1, seen.st_gid}:
+            os.fchown(root, -1, attributes.gid)
+        wanted = attributes.directory_mode | (stat.S_ISGID if self.place.parent_setgid else seen.st_mode & stat.S_ISGID)
         if stripped or stat.S_IMODE(seen.st_mode) != wanted:
             os.fchmod(root, wanted)

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.errors import Rejected
-from agent.sinks.files.atomic_writer import Look
+from agent.sinks.files.atomic_writer import FileAttributes
 
 CAP_CHOWN = 1 << 0
 """https://man7.org/linux/man-pages/man7/capabilities.7.html"""
 
 
-def resolve(*, mode: int, owner: str | int | None, group: str | int | None) -> Look:
+def resolve(*, mode: int, owner: str | int | None, group: str | int | None) -> FileAttributes:
     """Looks names up and checks what the agent may do. Raises Rejected."""
     uid, gid = -1, -1
     if owner is not None:
@@ -30,7 +30,7 @@ def resolve(*, mode: int, owner: str | int | None, group: str | int | None) -> L
         if gid not in mine and not may_chown():
             reason = f"group {group} is none of the agent's ({', '.join(map(str, sorted(mine)))}), and it has no CAP_CHOWN"
             raise Rejected(reason, remedy="add it to the agent's groups, in a pod by fsGroup or supplementalGroups")
-    return Look(mode=mode, uid=uid, gid=gid)
+    return FileAttributes(mode=mode, uid=uid, gid=gid)
 
 
 def may_chown() -> bool:

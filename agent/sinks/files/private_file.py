@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from agent.sinks.files import atomic_writer, removal
-from agent.sinks.files.atomic_writer import Look
+from agent.sinks.files.atomic_writer import FileAttributes
 from agent.sinks.files.lock import UNLOCKABLE
 
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -65,7 +65,7 @@ class PrivateFile:
         temporary = f".{self._path.name}.tmp"
         try:
             removal.discard(directory, temporary)
-            atomic_writer.create(directory, temporary, content, Look(mode=0o600), durable=True)
+            atomic_writer.create(directory, temporary, content, FileAttributes(mode=0o600), durable=True)
             fd = os.open(temporary, READ_FLAGS, dir_fd=directory)
             try:
                 _lock(fd)

@@ -5,7 +5,7 @@ import secrets
 import stat
 
 from agent.sinks.files import acl, atomic_writer, removal
-from agent.sinks.files.atomic_writer import Look
+from agent.sinks.files.atomic_writer import FileAttributes
 from agent.sinks.files.limits import EXHAUSTED
 
 LONGEST = 4096
@@ -34,15 +34,15 @@ def read(root: int, name: str) -> bytes | None:
     return content if 0 < len(content) <= LONGEST else None
 
 
-def keep(root: int, name: str, content: bytes, look: Look, *, durable: bool) -> None:
+def keep(root: int, name: str, content: bytes, attributes: FileAttributes, *, durable: bool) -> None:
     """Makes it so, whole or not at all; touches nothing that is right already."""
-    if read(root, name) == content and _looks(root, name, look):
+    if read(root, name) == content and _looks(root, name, attributes):
         return
     temporary = removal.vacate(root, f"..{name}_tmp", f"..{secrets.token_hex(5)}_tmp")
-    atomic_writer.create(root, temporary, content, look, durable=durable)
+    atomic_writer.create(root, temporary, content, attributes, durable=durable)
     os.rename(temporary, name, src_dir_fd=root, dst_dir_fd=root)
 
 
-def _looks(root: int, name: str, look: Look) -> bool:
+def _looks(root: int, name: str, attributes: FileAttributes) -> bool:
     seen = os.stat(name, dir_fd=root, follow_symlinks=False)
-    return stat.S_IMODE(seen.st_mode) == look.mode and look.gid in {-1, seen.st_gid} and look.uid in {-1, seen.st_uid}
+    return stat.S_IMODE(seen.st_mode) == attributes.mode and attributes.gid in {-1, seen.st_gid} and attributes.uid in {-1, seen.st_uid}

@@ -20,7 +20,7 @@ from agent.errors import NotReady, RefreshError, Rejected, Unavailable
 from agent.model import Delivery, Grant, Legacy, Paths, Secret
 from agent.offload import in_thread
 from agent.settings import Duration, FileMode, Settings
-from agent.sinks.files.atomic_writer import Look
+from agent.sinks.files.atomic_writer import FileAttributes
 from agent.sinks.files.errors import sort
 from agent.sinks.files.manifest import NAME, describe
 from agent.sinks.files.ownership import resolve
@@ -91,7 +91,7 @@ class FilesSink:
     async def write(self, grant: Grant) -> None:
         files = self._render(grant)
         manifest = describe(grant, self._digest, files)
-        await self._run("write to", lambda look: self._volume.write(files, manifest, look))
+        await self._run("write to", lambda attributes: self._volume.write(files, manifest, attributes))
 
     async def read(self) -> Delivery | None:
         return await self._run("read", self._volume.read)
@@ -111,7 +111,7 @@ class FilesSink:
         return Legacy(token=token, files=files, delivery=found.manifest.delivery(0))
 
     async def recall(self, name: str) -> Secret | None:
-        kept = await self._run("read", lambda look: self._volume.recall(self._paths.name(name), look))
+        kept = await self._run("read", lambda attributes: self._volume.recall(self._paths.name(name), attributes))
         return Secret(kept.decode("ascii", "replace")) if kept else None
 
     async def retain(self, name: str, text: Secret) -> None:
@@ -124,7 +124,7 @@ class FilesSink:
             self._condemned_wholly = retained
         if condemned and await in_thread(f"await {self._identity}", lambda: self._idle.wait(PARTING)):
             return  # who was there did it
-        await self._run("withdraw", lambda look: self._volume.withdraw(look, wholly=retained))
+        await self._run("withdraw", lambda attributes: self._volume.withdraw(attributes, wholly=retained))
 
     async def close(self) -> None:
         with self._guard:
@@ -153,7 +153,7 @@ class FilesSink:
             files[name] = text.encode()
         return files
 
-    async def _run(self, attempt: str, call: Callable[[Look], T]) -> T:
+    async def _run(self, attempt: str, call: Callable[[FileAttributes], T]) -> T:
         """What the call returns, from where it does not hold up the loop.
 
         One at a time: while a thread has not come back from the disk no second one is sent after it, and nobody waits for it.
@@ -173,7 +173,7 @@ class FilesSink:
                     self._finish()
 
             try:
-                if self._volume.tenure.quick():
+                if self._volume.managed.quick():
                     return work()
                 async with asyncio.timeout(PATIENCE):
                     return await in_thread(f"files {self._identity}", work)
@@ -196,7 +196,7 @@ class FilesSink:
                     return
                 self._condemned, wholly = False, self._condemned_wholly
             try:  # not under the guard, which the loop takes
-                self._volume.withdraw(Look(mode=self._settings.mode.bits), wholly=wholly)
+                self._volume.withdraw(FileAttributes(mode=self._settings.mode.bits), wholly=wholly)
             except (OSError, RefreshError) as error:
                 log.warning("withdrawal.failed", identity=self._identity, sink=self.name, error=str(error))
 

@@ -14,10 +14,10 @@ from structlog.typing import FilteringBoundLogger
 from agent.errors import Rejected
 from agent.model import Delivery
 from agent.sinks.files import atomic_writer, generation, removal, secret_file
-from agent.sinks.files.atomic_writer import Look
+from agent.sinks.files.atomic_writer import FileAttributes
 from agent.sinks.files.generation import Found, Signature, Unusable
 from agent.sinks.files.limits import EXHAUSTED
-from agent.sinks.files.managed_directory import Tenure
+from agent.sinks.files.managed_directory import ManagedDirectory
 from agent.sinks.files.manifest import Manifest
 from agent.sinks.files.retention import Retention
 from agent.toolbox import Toolbox
@@ -37,7 +37,7 @@ class Volume:
         toolbox: Toolbox,
         log: FilteringBoundLogger,
     ) -> None:
-        self.tenure = Tenure(path, identity=identity, manifest=manifest, random=toolbox.random, log=log)
+        self.managed = ManagedDirectory(path, identity=identity, manifest=manifest, random=toolbox.random, log=log)
         self.retained: dict[str, bytes] = {}
         """Files beside the generations, by name; written and mended with them."""
         self._identity = identity
@@ -51,19 +51,19 @@ class Volume:
         self._verified: tuple[Signature, Manifest] | None = None
         self._refused = ""
 
-    def write(self, files: Mapping[str, bytes], manifest: Manifest, look: Look) -> None:
+    def write(self, files: Mapping[str, bytes], manifest: Manifest, attributes: FileAttributes) -> None:
         """Replaces what is there; on failure what was there stays live."""
-        root = self._hold(look, create=True)
+        root = self._hold(attributes, create=True)
         if root is None:
-            raise FileNotFoundError(errno.ENOENT, "somebody keeps taking it away", self.tenure.place.path)
+            raise FileNotFoundError(errno.ENOENT, "somebody keeps taking it away", self.managed.place.path)
         self._refuse_occupied(root, [*files, self._manifest])
         previous = atomic_writer.live(root)
         self._retention.sweep(root, previous, room=1)
-        manifest = replace(manifest, made_directory=self.tenure.made())
+        manifest = replace(manifest, made_directory=self.managed.made())
         whole = {**files, self._manifest: manifest.encode()}
         now = self._toolbox.clock.now()
         name = atomic_writer.generation_name(now, f"{self._toolbox.random.getrandbits(40):010x}")
-        atomic_writer.stage(root, name, whole, look, now=now, durable=not self.tenure.memory)
+        atomic_writer.stage(root, name, whole, attributes, now=now, durable=not self.managed.memory)
         try:
             atomic_writer.publish(root, name)
         except OSError:
@@ -74,28 +74,28 @@ class Volume:
             self._retention.replaced(previous)
         atomic_writer.link(root, whole)
         atomic_writer.unlink_stale(root, whole)
-        self._retain(root, look)
-        if not self.tenure.memory:
+        self._retain(root, attributes)
+        if not self.managed.memory:
             atomic_writer.settle(root)
 
-    def read(self, look: Look) -> Delivery | None:
+    def read(self, attributes: FileAttributes) -> Delivery | None:
         """What is there, mended where only links, modes or owners had drifted."""
-        found = self._look(look)
+        found = self._attributes(attributes)
         if found is None:
             return None
         root, name = found
         try:
-            manifest = self._verify(root, name, look)
+            manifest = self._verify(root, name, attributes)
         except Unusable as why:
             self._refuse(root, name, why)
             return None
         self._relink(root, manifest)
-        self._retain(root, look)
+        self._retain(root, attributes)
         return manifest.delivery(manifest.generation if self._written and self._written[0] == name else 0)
 
-    def adopt(self, look: Look) -> Found | None:
+    def adopt(self, attributes: FileAttributes) -> Found | None:
         """The generation that an earlier process left, if every check of it holds."""
-        found = self._look(look)
+        found = self._attributes(attributes)
         if found is None:
             return None
         root, name = found
@@ -113,37 +113,37 @@ class Volume:
         self._relink(root, whole.manifest)
         return whole
 
-    def retain(self, look: Look) -> None:
+    def retain(self, attributes: FileAttributes) -> None:
         """Writes what is retained, ahead of any generation."""
-        self.tenure.beside |= self.retained.keys()
-        root = self._hold(look, create=True)
+        self.managed.beside |= self.retained.keys()
+        root = self._hold(attributes, create=True)
         if root is not None:
-            self._retain(root, look)
+            self._retain(root, attributes)
 
-    def recall(self, name: str, look: Look) -> bytes | None:
+    def recall(self, name: str, attributes: FileAttributes) -> bytes | None:
         """What an earlier process retained under this name, if nobody else could have written it, and for this identity."""
-        self.tenure.beside.add(name)
-        root = self._hold(look, create=False)
+        self.managed.beside.add(name)
+        root = self._hold(attributes, create=False)
         if root is None:
             return None
         live = atomic_writer.live(root)
         described = generation.described(root, live, manifest=self._manifest) if live else None
         return secret_file.read(root, name) if described is None or described.identity == self._identity else None
 
-    def withdraw(self, look: Look, *, wholly: bool = True) -> None:
+    def withdraw(self, attributes: FileAttributes, *, wholly: bool = True) -> None:
         """Takes away what was written here, wherever it has been moved to; the directory too, if it was made for it and is empty.
 
         Not `wholly`: what is retained stays.
         """
-        place = self.tenure.place
-        root = place.fd if place.fd != -1 else self._hold(look, create=False)
+        place = self.managed.place
+        root = place.fd if place.fd != -1 else self._hold(attributes, create=False)
         if root is None:
             return
         name = atomic_writer.live(root)
         described = generation.described(root, name, manifest=self._manifest) if name else None
         if described is None or described.identity == self._identity:
-            made = self.tenure.made()
-            self.tenure.clear(root, beside=wholly)
+            made = self.managed.made()
+            self.managed.clear(root, beside=wholly)
             place.empty()
             if made:
                 place.remove()
@@ -151,11 +151,11 @@ class Volume:
 
     def close(self) -> None:
         """Lets go of the directory."""
-        self.tenure.place.release()
+        self.managed.place.release()
         self._forget()
 
-    def _hold(self, look: Look, *, create: bool) -> int | None:
-        root, other = self.tenure.hold(look, create=create)
+    def _hold(self, attributes: FileAttributes, *, create: bool) -> int | None:
+        root, other = self.managed.hold(attributes, create=create)
         if other:
             self._forget()
         return root
@@ -164,16 +164,16 @@ class Volume:
         self._written, self._verified, self._refused = None, None, ""
         self._retention.forget()
 
-    def _look(self, look: Look) -> tuple[int, str] | None:
+    def _attributes(self, attributes: FileAttributes) -> tuple[int, str] | None:
         """Directory and live generation, leftovers swept; None where there is none."""
-        root = self._hold(look, create=False)
+        root = self._hold(attributes, create=False)
         if root is None:
             return None
         name = atomic_writer.live(root)
         self._retention.sweep(root, name)
         return (root, name) if name else None
 
-    def _verify(self, root: int, name: str, look: Look) -> Manifest:
+    def _verify(self, root: int, name: str, attributes: FileAttributes) -> Manifest:
         """The manifest of a generation that is what it was when written; files are read again only if they may have changed."""
         seen = generation.signature(root, name)
         if seen and self._verified and self._verified[0] == seen:
@@ -181,9 +181,9 @@ class Volume:
         self._verified = None
         try:
             manifest = self._inspect(root, name).manifest
-            mended = generation.mend(root, name, look)
+            mended = generation.mend(root, name, attributes)
         except PermissionError:
-            manifest, mended = self._force(root, name, look)
+            manifest, mended = self._force(root, name, attributes)
         except OSError as error:
             _raise_exhausted(error)
             raise Unusable(f"it cannot be mended: {error.strerror}") from error
@@ -193,13 +193,13 @@ class Volume:
             self._verified = (seen, manifest)
         return manifest
 
-    def _force(self, root: int, name: str, look: Look) -> tuple[Manifest, bool]:
+    def _force(self, root: int, name: str, attributes: FileAttributes) -> tuple[Manifest, bool]:
         """For files whose modes do not let the agent read them: mended first, then read.
 
         What was given to another owner for his eyes alone, by an agent that may give but not look, is judged by its looks.
         """
         try:
-            mended = generation.mend(root, name, look)
+            mended = generation.mend(root, name, attributes)
             return self._inspect(root, name).manifest, mended
         except OSError as error:
             _raise_exhausted(error)
@@ -216,11 +216,11 @@ class Volume:
             self._refused = f"{name} {why.reason}"
             self._log.info("generation.refused", generation=name, reason=why.reason)
         if why.owner:
-            self.tenure.clear(root)
+            self.managed.clear(root)
 
-    def _retain(self, root: int, look: Look) -> None:
+    def _retain(self, root: int, attributes: FileAttributes) -> None:
         for name, content in self.retained.items():
-            secret_file.keep(root, name, content, look, durable=not self.tenure.memory)
+            secret_file.keep(root, name, content, attributes, durable=not self.managed.memory)
 
     def _relink(self, root: int, manifest: Manifest) -> None:
         names = [*manifest.files, self._manifest]
@@ -234,10 +234,10 @@ class Volume:
                 mode = os.stat(name, dir_fd=root, follow_symlinks=False).st_mode
             except FileNotFoundError:
                 continue
-            where = f"{self.tenure.place.path}/{name}"
+            where = f"{self.managed.place.path}/{name}"
             if stat.S_ISDIR(mode):
                 raise Rejected(f"a directory lies at {where}, where a link has to be", remedy="remove it")
-            if not stat.S_ISLNK(mode) and self.tenure.place.mounted(name):
+            if not stat.S_ISLNK(mode) and self.managed.place.mounted(name):
                 reason = f"a single file is mounted at {where}, and its readers would never see a swap"
                 raise Rejected(reason, remedy="mount the whole directory, without subPath")
 

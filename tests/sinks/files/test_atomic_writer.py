@@ -9,7 +9,7 @@ import pytest
 
 from agent.sinks.files import atomic_writer, removal
 
-LOOK = atomic_writer.Look(mode=0o640)
+LOOK = atomic_writer.FileAttributes(mode=0o640)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -85,8 +85,8 @@ def test_removal_follows_no_link(root: int, tmp_path: Path) -> None:
 
 
 def test_who_may_read_the_files_may_enter_the_directories_and_nobody_else_may_write() -> None:
-    assert atomic_writer.Look(mode=0o666).directory_mode == 0o755
-    assert atomic_writer.Look(mode=0o620).directory_mode == 0o700
-    assert atomic_writer.Look(mode=0o604).directory_mode == 0o705
-    assert atomic_writer.Look(mode=0o600, uid=os.geteuid()).directory_mode == 0o700
-    assert atomic_writer.Look(mode=0o600, uid=os.geteuid() + 1).directory_mode == 0o705
+    assert atomic_writer.FileAttributes(mode=0o666).directory_mode == 0o755
+    assert atomic_writer.FileAttributes(mode=0o620).directory_mode == 0o700
+    assert atomic_writer.FileAttributes(mode=0o604).directory_mode == 0o705
+    assert atomic_writer.FileAttributes(mode=0o600, uid=os.geteuid()).directory_mode == 0o700
+    assert atomic_writer.FileAttributes(mode=0o600, uid=os.geteuid() + 1).directory_mode == 0o705

@@ -9,12 +9,12 @@ import pytest
 
 from agent.identities.authorization import FILE, _made_up, is_of
 from agent.sinks.files import atomic_writer, orphan
-from agent.sinks.files.atomic_writer import Look
+from agent.sinks.files.atomic_writer import FileAttributes
 from agent.sinks.files.lock import NAME as LOCK
 from agent.sinks.files.lock import Lock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LOOK = Look(mode=0o640)
+LOOK = FileAttributes(mode=0o640)
 
 
 def volume(root, identity="app", *, made=True, name="..2026_01_01_00_00_00.aa", authorization=None):
