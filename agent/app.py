@@ -17,7 +17,7 @@ import structlog
 from agent.clock import Clock, WallClock
 from agent.config.model import Config, own_ports
 from agent.config.reload import Reloader
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.http.session import Session
 from agent.identities.ledger import Ledger
 from agent.identities.supervisor import Fleet
@@ -47,7 +47,7 @@ class Parts:
 
     store: Store
     toolbox: Toolbox
-    tally: Tally
+    counters: Counters
 
 
 async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
@@ -119,7 +119,7 @@ async def once(config: Config, environ: Mapping[str, str], limit: float) -> list
 @asynccontextmanager
 async def _parts(config: Config, clock: Clock, environ: Mapping[str, str]) -> AsyncIterator[Parts]:
     async with AsyncExitStack() as stack:
-        tally = Tally()
+        counters = Counters()
         session = await stack.enter_async_context(Session())
         issuer = None
         if config.issuer:
@@ -129,8 +129,8 @@ async def _parts(config: Config, clock: Clock, environ: Mapping[str, str]) -> As
             issuer = Issuer(url=config.issuer.url.text, keyring=keyring)
         clients = await stack.enter_async_context(AwsClients(session.get))
         kube = await stack.enter_async_context(KubeClients(clock, environ))
-        toolbox = Toolbox(clock=clock, random=SystemRandom(), tally=tally, http=session.get, issuer=issuer, aws=clients, kube=kube)
-        yield Parts(store=Store(), toolbox=toolbox, tally=tally)
+        toolbox = Toolbox(clock=clock, random=SystemRandom(), counters=counters, http=session.get, issuer=issuer, aws=clients, kube=kube)
+        yield Parts(store=Store(), toolbox=toolbox, counters=counters)
 
 
 async def _publish(stack: AsyncExitStack, config: Config, parts: Parts, capacity: Capacity) -> None:
@@ -153,13 +153,13 @@ async def _listen(
     from agent.serving.listener import listening  # noqa: PLC0415
 
     keyring = parts.toolbox.issuer and parts.toolbox.issuer.keyring
-    collector = Collector(parts.store, parts.tally, clock, reloader, keyring.states if keyring else tuple)
+    collector = Collector(parts.store, parts.counters, clock, reloader, keyring.states if keyring else tuple)
     control = ControlEndpoint(parts.store, clock, lambda: reloader.refused, tasks.failures, fleet)
     await stack.enter_async_context(listening(control.answer, [Address("", 0, config.control.socket)], "control", capacity=capacity))
     if any(identity.serve.dialects for identity in config.identities):
         from agent.serving.metadata import MetadataEndpoint  # noqa: PLC0415
 
-        metadata = MetadataEndpoint(parts.store, clock, parts.tally, config.metadata.listen)
+        metadata = MetadataEndpoint(parts.store, clock, parts.counters, config.metadata.listen)
         await stack.enter_async_context(
             listening(metadata.answer, config.metadata.listen, "metadata", socket_mode=0o660, capacity=capacity)
         )
@@ -186,7 +186,7 @@ def _undelivered(store: Store, clock: Clock) -> list[str]:
         if store.delivered(profile.name, clock.now()):
             continue
         record = store.record(Key(profile.name))
-        failures = [record.failure, *(landing.failure for landing in record.landings.values())] if record else []
+        failures = [record.failure, *(sink_status.failure for sink_status in record.sink_statuses.values())] if record else []
         said = [f"{failure.message}{f' ({failure.remedy})' if failure.remedy else ''}" for failure in failures if failure]
         reasons.append("; ".join(said) or f"{profile.name}: not delivered in time")
     return reasons

@@ -27,7 +27,7 @@ class Histogram:
         self.sum += seconds
 
 
-class Tally:
+class Counters:
     """The counters of the process, each by its labels in the order of its metric."""
 
     def __init__(self) -> None:

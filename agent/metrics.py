@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from agent import __version__
 from agent.clock import Clock
-from agent.counters import BUCKETS, Tally, TaskKind
+from agent.counters import BUCKETS, Counters, TaskKind
 from agent.model import Key
 from agent.record import Profile, Record, credential_span, token_span
 from agent.schedule import State
@@ -33,9 +33,9 @@ class Reloads(Protocol):
 class Collector:
     """Answers one scrape."""
 
-    def __init__(self, store: Store, tally: Tally, clock: Clock, reloads: Reloads, key_states: KeyStates = tuple) -> None:
+    def __init__(self, store: Store, counters: Counters, clock: Clock, reloads: Reloads, key_states: KeyStates = tuple) -> None:
         self._store = store
-        self._tally = tally
+        self._counters = counters
         self._clock = clock
         self._reloads = reloads
         self._key_states = key_states
@@ -88,17 +88,17 @@ class Collector:
                     if span:
                         expiry.add_metric([profile.name, kind], span.expires_at.timestamp())
                         issued.add_metric([profile.name, kind], span.issued_at.timestamp())
-            for sink, landing in record.landings.items():
-                found = landing.delivery
+            for sink, sink_status in record.sink_statuses.items():
+                found = sink_status.delivery
                 for kind, expires in (("token", found and found.token_expires_at), ("credential", found and found.credential_expires_at)):
                     if expires:
                         delivered.add_metric([profile.name, sink, kind], expires.timestamp())
         yield from (expiry, issued, delivered, failures, due, seen)
 
     def _counts(self, entries: list[tuple[Profile, Record]]) -> Iterator["Metric"]:
-        tally = self._tally
-        refreshes = {(profile.name, result): 0 for profile, _ in entries for result in RESULTS} | tally.refreshes
-        writes = {(sink, result): 0 for profile, _ in entries for sink in profile.sinks for result in WRITES} | tally.writes
+        counters = self._counters
+        refreshes = {(profile.name, result): 0 for profile, _ in entries for result in RESULTS} | counters.refreshes
+        writes = {(sink, result): 0 for profile, _ in entries for sink in profile.sinks for result in WRITES} | counters.writes
         handed = {(profile.name, via): 0 for profile, _ in entries for via in ("endpoint", "helper")}
         yield _counter("wi_agent_refresh", "Attempts to refresh, by result.", ["identity", "result"], refreshes)
         yield _counter("wi_agent_writes", "Writes to sinks, by result.", ["sink", "result"], writes)
@@ -106,27 +106,27 @@ class Collector:
             "wi_agent_stale_tokens",
             "Credentials handed out while stale or inside their margin.",
             ["identity", "via"],
-            handed | tally.handed_out_stale,
+            handed | counters.handed_out_stale,
         )
         yield _counter(
-            "wi_agent_valid_tokens", "Credentials handed out in good time.", ["identity", "via"], handed | tally.handed_out_valid
+            "wi_agent_valid_tokens", "Credentials handed out in good time.", ["identity", "via"], handed | counters.handed_out_valid
         )
         yield _counter(
             "wi_agent_metadata_requests",
             "Requests to the metadata endpoint, by dialect and status code.",
             ["dialect", "code"],
-            tally.metadata_requests,
+            counters.metadata_requests,
         )
         yield _counter(
             "wi_agent_task_failures",
             "Tasks of the agent that an unexpected exception ended, and that were started again.",
             ["task"],
-            {(task,): tally.task_failures[task] for task in get_args(TaskKind)},
+            {(task,): counters.task_failures[task] for task in get_args(TaskKind)},
         )
         from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415
 
         seconds = HistogramMetricFamily("wi_agent_refresh_duration_seconds", "Fetch and exchange, seconds.", labels=["provider"])
-        for provider, histogram in tally.refresh_seconds.items():
+        for provider, histogram in counters.refresh_seconds.items():
             cumulative = list(accumulate(histogram.counts))
             seconds.add_metric(
                 [provider], [(str(bound), count) for bound, count in zip((*BUCKETS, "+Inf"), cumulative, strict=True)], histogram.sum

@@ -143,7 +143,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Legacy:
+class PriorDelivery:
     """What a sink holds from before a restart and vouches for: this identity's, complete, unaltered, the agent's own."""
 
     token: Secret | None
@@ -186,7 +186,7 @@ class Provider(Protocol):
         Raises NotReady, Unavailable or Rejected, never with a secret in the text.
         """
 
-    def restore(self, legacy: Legacy) -> Credential | None:
+    def restore(self, prior: PriorDelivery) -> Credential | None:
         """The credential that these files hold, or None where they do not hold one. No network."""
 
 
@@ -222,7 +222,7 @@ class Sink(Protocol):
         Raises NotReady, Unavailable or Rejected.
         """
 
-    async def adopt(self) -> Legacy | None:
+    async def adopt(self) -> PriorDelivery | None:
         """What an earlier process left, if every check of it holds; None otherwise."""
 
     async def recall(self, name: str) -> Secret | None:

@@ -54,7 +54,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
+class SinkStatus:
     """How one sink stands, from its last read-back."""
 
     checked_at: datetime
@@ -105,7 +105,7 @@ class Record:
     """Something an operator should know that is no failure."""
     account: Observation | None = None
     """Of the ServiceAccount; None for identities of other sources."""
-    landings: dict[str, Landing] = field(default_factory=dict)
+    sink_statuses: dict[str, SinkStatus] = field(default_factory=dict)
     used_at: datetime | None = None
     renewed_at: datetime | None = None
     attempts: int = 0
@@ -143,10 +143,10 @@ def held_state(grant: Grant, profile: Profile, now: datetime) -> State:
     return _worst_of(token_span(grant), credential_span(grant), profile, now)
 
 
-def landing_state(record: Record, sink: str, profile: Profile, now: datetime) -> State:
+def sink_state(record: Record, sink: str, profile: Profile, now: datetime) -> State:
     """How what lies in a sink stands."""
-    landing = record.landings.get(sink)
-    found = landing.delivery if landing else None
+    sink_status = record.sink_statuses.get(sink)
+    found = sink_status.delivery if sink_status else None
     if found is None:
         return State.MISSING
     token = Span(found.token_issued_at, found.token_expires_at) if found.token_issued_at and found.token_expires_at else None

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from agent.errors import NotReady, RefreshError, Rejected
 from agent.model import Delivery, Grant, Key
-from agent.record import Failure, Landing, Profile, Record, held_state, landing_state, serving_span
+from agent.record import Failure, Profile, Record, SinkStatus, held_state, serving_span, sink_state
 from agent.schedule import State, worst
 
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -66,7 +66,7 @@ class Store:
         record = self._records.setdefault(Key(profile.name), Record(Key(profile.name)))
         for key in (Key(profile.name, variant) for variant in profile.variants):
             self._records.setdefault(key, Record(key))
-        record.landings = {sink: landing for sink, landing in record.landings.items() if sink in profile.sinks}
+        record.sink_statuses = {sink: sink_status for sink, sink_status in record.sink_statuses.items() if sink in profile.sinks}
         self._tell(record)
         return record
 
@@ -126,7 +126,7 @@ class Store:
         if record := self._records.get(key):
             record.due = due
 
-    def landed(
+    def sink_checked(
         self,
         key: Key,
         sink: str,
@@ -141,9 +141,9 @@ class Store:
         record = self._records.get(key)
         if record is None:
             return
-        before = record.landings.get(sink)
+        before = record.sink_statuses.get(sink)
         failure = _failure(error, now, before.failure if before else None) if error else None
-        record.landings[sink] = Landing(
+        record.sink_statuses[sink] = SinkStatus(
             checked_at=now,
             generation=generation,
             delivery=delivery,
@@ -226,7 +226,7 @@ class Store:
         profile, record = self._profiles[name], self._records[Key(name)]
         if record.grant is None:
             return State.MISSING
-        return worst([held_state(record.grant, profile, now), *(landing_state(record, sink, profile, now) for sink in profile.sinks)])
+        return worst([held_state(record.grant, profile, now), *(sink_state(record, sink, profile, now) for sink in profile.sinks)])
 
     def delivered(self, name: str, now: datetime) -> bool:
         """Whether it is held and lies in every sink, and nothing of that has expired."""

@@ -115,7 +115,7 @@ class Tasks:
 
     def _failed(self, watched: "_Task", error: BaseException | None) -> float:
         """Log, count and show it; return the seconds until the next start. Its message may hold a secret, and is not kept."""
-        now, tally, key = self._toolbox.clock.now(), self._toolbox.tally, watched.key
+        now, counters, key = self._toolbox.clock.now(), self._toolbox.counters, watched.key
         kind = type(error).__name__ if error else "an early return"
         where = frames(error) if error else []
         count = watched.failure.count + 1 if watched.failure else 1
@@ -129,9 +129,9 @@ class Tasks:
         else:
             log.error("task.failed", **about)
         watched.said = said
-        tally.task_failures[watched.kind] += 1
+        counters.task_failures[watched.kind] += 1
         if key and self._store.record(key):
-            tally.refreshes[key.identity, "defect"] += 1
+            counters.refreshes[key.identity, "defect"] += 1
             self._store.attempted(key, Defect(message, remedy=REMEDY), now)
         return delay
 

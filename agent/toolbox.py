@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from agent.clock import Clock
-from agent.counters import Tally
+from agent.counters import Counters
 
 if TYPE_CHECKING:
     import aiohttp
@@ -31,7 +31,7 @@ class Toolbox:
 
     clock: Clock
     random: Random
-    tally: Tally
+    counters: Counters
     http: "Callable[[], Awaitable[aiohttp.ClientSession]]"
     """The shared client session, made on first use; it follows no redirect unless a call says so, so say
     `allow_redirects=False` in each."""

@@ -18,7 +18,7 @@ from random import Random
 import structlog
 
 from agent.clock import WallClock
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.model import Grant, IdentityToken, Key, Secret
 from agent.offload import memory_backed
 from agent.providers.generic import GenericCredential, GenericSettings
@@ -77,7 +77,7 @@ async def _write(settings: FilesSettings, generations: int) -> None:
     async def nobody() -> object:
         raise NotImplementedError
 
-    tools = Toolbox(clock=WallClock(), random=Random(1), tally=Tally(), http=nobody)  # type: ignore[arg-type]
+    tools = Toolbox(clock=WallClock(), random=Random(1), counters=Counters(), http=nobody)  # type: ignore[arg-type]
     sink = FilesSink(settings, "bench", "d" * 64, tools)
     now = datetime.now(UTC)
     for number in range(1, generations + 1):

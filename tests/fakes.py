@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from agent.liveness import within
-from agent.model import Credential, Delivery, Grant, IdentityToken, Legacy, Paths, Secret
+from agent.model import Credential, Delivery, Grant, IdentityToken, Paths, PriorDelivery, Secret
 from agent.record import credential_span, token_span
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -171,8 +171,8 @@ class FakeProvider:
         now = self.script.clock.now()
         return FakeCredential(now, now + timedelta(seconds=self.lifetime), variant)
 
-    def restore(self, legacy: Legacy) -> Credential | None:
-        found = legacy.delivery
+    def restore(self, prior: PriorDelivery) -> Credential | None:
+        found = prior.delivery
         return FakeCredential(found.credential_issued_at, found.credential_expires_at)
 
 
@@ -187,7 +187,7 @@ class FakeSink:
         self.held: Delivery | None = None
         self.deaf = False
         """Takes grants and keeps none while set."""
-        self.legacy: Legacy | None = None
+        self.prior: PriorDelivery | None = None
         self.adopting = Script(clock)
         self.retaining = Script(clock)
         self.kept: dict[str, Secret] = {}
@@ -202,9 +202,9 @@ class FakeSink:
         await self.reading.play()
         return self.held
 
-    async def adopt(self) -> Legacy | None:
+    async def adopt(self) -> PriorDelivery | None:
         await self.adopting.play()
-        return self.legacy
+        return self.prior
 
     async def recall(self, name: str) -> Secret | None:
         await self.retaining.play()

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from random import Random
 
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.dialects import credential_margin
 from agent.record import Profile
 from agent.rotation.keeper import Habits, Keeper
@@ -28,7 +28,7 @@ class Rig:
     def __init__(self, *, lifetime=HOUR, credential=None, dialects=(), timeout=10.0, host="", seed=1, **policy):
         self.clock = FakeClock()
         self.store = Store()
-        self.tally = Tally()
+        self.counters = Counters()
         self.gate = Gate(16)
         self.source = FakeSource(self.clock, lifetime=lifetime)
         self.provider = FakeProvider(self.clock, lifetime=credential, host=host)
@@ -56,7 +56,7 @@ class Rig:
             gate=self.gate,
             clock=self.clock,
             random=self.random,
-            tally=self.tally,
+            counters=self.counters,
         )
 
     @asynccontextmanager
@@ -83,7 +83,7 @@ class Rig:
         return seconds(self.provider.script.calls)
 
     def count(self, result):
-        return self.tally.refreshes["demo", result]
+        return self.counters.refreshes["demo", result]
 
 
 def vars_of(profile):

@@ -4,7 +4,7 @@ import asyncio
 from random import Random
 from typing import Any
 
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.liveness import HUNG_AFTER_SECONDS, WORK_SECONDS, within
 from agent.offload import in_thread
 from agent.store import Store
@@ -23,8 +23,8 @@ class Bench:
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self.clock = FakeClock()
         self.store = Store()
-        self.tally = Tally()
-        self.tasks = Tasks(group, self.store, Toolbox(clock=self.clock, random=Random(0), tally=self.tally, http=no_http))
+        self.counters = Counters()
+        self.tasks = Tasks(group, self.store, Toolbox(clock=self.clock, random=Random(0), counters=self.counters, http=no_http))
         self.watch = group.create_task(self.tasks.watch())
         self.started: list[asyncio.Task[None]] = []
 

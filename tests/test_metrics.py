@@ -11,7 +11,7 @@ from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.clock import Clock
-from agent.counters import Tally, TaskKind
+from agent.counters import Counters, TaskKind
 from agent.errors import Rejected, Unavailable
 from agent.metrics import RESULTS, WRITES, Collector, expose
 from agent.model import Grant, Key
@@ -37,10 +37,10 @@ class Scene:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.store = Store()
-        self.tally = Tally()
+        self.counters = Counters()
         self.reloads = Reloads()
         self.keys: list[tuple[str, str, object]] = []
-        self.collector = Collector(self.store, self.tally, self.clock, self.reloads, lambda: self.keys)  # type: ignore[arg-type,return-value]
+        self.collector = Collector(self.store, self.counters, self.clock, self.reloads, lambda: self.keys)  # type: ignore[arg-type,return-value]
         self.enrol("one", SINK)
 
     def enrol(self, name: str, *sinks: str, required: bool = True) -> None:
@@ -52,7 +52,7 @@ class Scene:
         grant = self.store.granted(Grant(key=Key(name), digest="d", token=a_token(now, HOUR), credential=credential))
         if delivered:
             for sink in self.store.profile(name).sinks:  # type: ignore[union-attr]
-                self.store.landed(grant.key, sink, now, generation=grant.generation, delivery=delivery_of(grant))
+                self.store.sink_checked(grant.key, sink, now, generation=grant.generation, delivery=delivery_of(grant))
         return grant
 
     def text(self) -> str:
@@ -98,9 +98,9 @@ def test_attempts_are_counted_by_closed_sets_of_labels(scene: Scene) -> None:
     assert scene.values("wi_agent_refresh_total") == {("one", result): 0 for result in RESULTS}
     assert scene.values("wi_agent_writes_total") == {(result, SINK): 0 for result in WRITES}
     for seconds, result in ((0.004, "success"), (0.3, "unavailable"), (11, "unavailable")):
-        scene.tally.refreshed("one", "aws", result, seconds)
-    scene.tally.writes[SINK, "rejected"] += 1
-    scene.tally.handed_out_stale["one", "endpoint"] += 2
+        scene.counters.refreshed("one", "aws", result, seconds)
+    scene.counters.writes[SINK, "rejected"] += 1
+    scene.counters.handed_out_stale["one", "endpoint"] += 2
     for error in (Unavailable("no"), Rejected("no")):
         scene.store.attempted(Key("one"), error, scene.clock.now())
     assert scene.values("wi_agent_refresh_total")["one", "unavailable"] == 2
@@ -127,11 +127,11 @@ def test_the_process_speaks_of_its_configuration_and_keys(scene: Scene) -> None:
 
 def test_nothing_is_left_of_an_identity_that_is_gone(scene: Scene) -> None:
     scene.grant()
-    scene.tally.refreshed("one", "aws", "success", 0.1)
-    scene.tally.writes[SINK, "success"] += 1
-    scene.tally.handed_out_valid["one", "endpoint"] += 1
+    scene.counters.refreshed("one", "aws", "success", 0.1)
+    scene.counters.writes[SINK, "success"] += 1
+    scene.counters.handed_out_valid["one", "endpoint"] += 1
     scene.store.forget("one")
-    scene.tally.forget("one", (SINK,))
+    scene.counters.forget("one", (SINK,))
     assert '"one"' not in scene.text()
     assert SINK not in scene.text()
 
@@ -192,7 +192,7 @@ async def test_health_names_the_tasks_that_are_dead_or_hung(scene: Scene) -> Non
 
 
 async def test_failures_of_every_kind_of_task_are_counted_from_nought(scene: Scene) -> None:
-    scene.tally.task_failures["reload"] += 2
+    scene.counters.task_failures["reload"] += 2
     counted = scene.values("wi_agent_task_failures_total")
     assert set(counted) == {(kind,) for kind in get_args(TaskKind)}
     assert (counted["reload",], counted["serviceaccount",]) == (2, 0)

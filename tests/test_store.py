@@ -73,11 +73,11 @@ def test_what_is_usable_is_what_has_not_expired_by_its_own_clock(store):
 
 
 def test_changed_settings_leave_what_is_held_until_something_newer_is_granted(store):
-    store.landed(KEY, "files:/a", START, generation=1, delivery=None)
+    store.sink_checked(KEY, "files:/a", START, generation=1, delivery=None)
     store.granted(a_grant())
     record = store.enrol(a_profile(sinks=["files:/b"]))
     assert record.grant.generation == 1
-    assert not record.landings, "a sink that is gone says nothing any more"
+    assert not record.sink_statuses, "a sink that is gone says nothing any more"
 
 
 def test_an_identity_that_is_gone_can_no_longer_be_had(store):
@@ -91,7 +91,7 @@ def test_an_identity_that_is_gone_can_no_longer_be_had(store):
     store.scheduled(KEY, START)
     store.settled(KEY)
     store.nudge(KEY)
-    store.landed(KEY, "files:/a", START, generation=1, delivery=None)
+    store.sink_checked(KEY, "files:/a", START, generation=1, delivery=None)
     assert store.record(KEY) is None, "who speaks of it late does not bring it back"
 
 
@@ -109,7 +109,7 @@ async def test_a_herd_waits_once_for_the_one_grant_and_gets_it_together(store):
     herd = [asyncio.ensure_future(store.want(KEY, START, 5.0)) for _ in range(200)]
     await settle()
     assert store.record(KEY).asked == {"wanted"}
-    store.landed(KEY, "files:/a", START, generation=0, delivery=None)  # news of another kind
+    store.sink_checked(KEY, "files:/a", START, generation=0, delivery=None)  # news of another kind
     await settle()
     grant = store.granted(a_grant())
     assert all(got is grant for got in await asyncio.gather(*herd))
@@ -129,7 +129,7 @@ async def test_what_has_expired_is_never_handed_out(store):
     store.granted(a_grant(credential=60))
     waiting = asyncio.ensure_future(store.want(KEY, at(60), 0.1))
     await settle()
-    store.landed(KEY, "files:/a", at(60), generation=1, delivery=None)
+    store.sink_checked(KEY, "files:/a", at(60), generation=1, delivery=None)
     store.granted(a_grant(credential=30))
     with pytest.raises(NotReady):
         await waiting
@@ -265,7 +265,7 @@ async def test_who_follows_is_told_of_every_change(store):
         lambda: store.granted(a_grant()),
         lambda: store.attempted(KEY, Unavailable("down"), START),
         lambda: store.settled(KEY),
-        lambda: store.landed(KEY, "files:/a", START, generation=1, delivery=None),
+        lambda: store.sink_checked(KEY, "files:/a", START, generation=1, delivery=None),
         lambda: store.enrol(a_profile("new")),
         lambda: store.forget("new"),
     ):
@@ -323,12 +323,12 @@ def test_what_lies_in_a_sink_counts_as_it_was_read_back(store):
     old, new = store.granted(a_grant()), store.granted(a_grant(issued=at(3000)))
     assert store.state("demo", at(3000)) == State.MISSING, "nobody has looked yet"
     for sink in (SINK, "files:/b"):
-        store.landed(KEY, sink, at(3000), generation=2, delivery=delivery_of(new))
+        store.sink_checked(KEY, sink, at(3000), generation=2, delivery=delivery_of(new))
     assert store.state("demo", at(3000)) == State.FRESH
-    store.landed(KEY, SINK, at(3000), generation=1, delivery=delivery_of(old))
+    store.sink_checked(KEY, SINK, at(3000), generation=1, delivery=delivery_of(old))
     assert store.state("demo", at(3000)) == State.STALE
     assert store.state("demo", at(3600)) == State.EXPIRED
-    store.landed(KEY, SINK, at(3000), generation=1, delivery=None)
+    store.sink_checked(KEY, SINK, at(3000), generation=1, delivery=None)
     assert store.state("demo", at(3000)) == State.MISSING
 
 
@@ -336,7 +336,7 @@ def test_the_clocks_of_token_and_credential_count_in_a_sink_too(store):
     store.enrol(a_profile(sinks=[SINK]))
     store.granted(a_grant(token=12 * HOUR, credential=12 * HOUR))
     times = {"token_issued_at": START, "token_expires_at": at(12 * HOUR), "credential_issued_at": START, "credential_expires_at": at(HOUR)}
-    store.landed(KEY, SINK, START, generation=1, delivery=Delivery(generation=1, **times))
+    store.sink_checked(KEY, SINK, START, generation=1, delivery=Delivery(generation=1, **times))
     assert store.state("demo", at(HOUR)) == State.EXPIRED
 
 
@@ -345,13 +345,13 @@ def test_delivered_is_what_lies_everywhere_and_works_and_recovers_by_itself(stor
     assert not store.delivered("demo", START)
     grant = store.granted(a_grant())
     assert not store.delivered("demo", START)
-    store.landed(KEY, SINK, START, generation=1, delivery=delivery_of(grant))
+    store.sink_checked(KEY, SINK, START, generation=1, delivery=delivery_of(grant))
     assert store.delivered("demo", START)
     assert store.delivered("demo", at(3599)), "stale is not unready"
     assert not store.delivered("demo", at(3600))
     newer = store.granted(a_grant(issued=at(3600)))
     assert not store.delivered("demo", at(3600))
-    store.landed(KEY, SINK, at(3600), generation=2, delivery=delivery_of(newer))
+    store.sink_checked(KEY, SINK, at(3600), generation=2, delivery=delivery_of(newer))
     assert store.delivered("demo", at(3600))
 
 

@@ -63,8 +63,8 @@ async def test_an_unexpected_exception_ends_no_other_task(fault: BaseException) 
         assert len(work.starts) == 2, "it was started again"
         assert len(other.starts) == 1
         assert not any(task.done() for task in bench.started)
-        assert bench.tally.refreshes["one", "defect"] == 1
-        assert bench.tally.task_failures["serviceaccount"] == 1
+        assert bench.counters.refreshes["one", "defect"] == 1
+        assert bench.counters.task_failures["serviceaccount"] == 1
         (failure,) = bench.tasks.failures()
         assert (failure.task, failure.remedy) == ("serviceaccount one", REMEDY)
         record = bench.store.record(KEY)
@@ -91,7 +91,7 @@ async def test_the_same_failure_again_is_logged_once_and_backed_off() -> None:
         gaps = [(after - before).total_seconds() for before, after in zip(work.starts, work.starts[1:], strict=False)]
         assert gaps[0] <= 2
         assert 30 <= gaps[-1] <= 60
-        assert bench.tally.task_failures["reload"] == len(work.starts)
+        assert bench.counters.task_failures["reload"] == len(work.starts)
         assert bench.tasks.unwell() == [], "a restart of the agent would not mend it"
 
 
@@ -135,5 +135,5 @@ async def test_an_identity_that_is_gone_is_not_counted_again() -> None:
         bench.store.forget("one")
         bench.started.append(bench.tasks.start("serviceaccount", Work(bench, ValueError()), KEY))
         await bench.clock.advance(3)
-        assert not bench.tally.refreshes
-        assert bench.tally.task_failures["serviceaccount"] == 1
+        assert not bench.counters.refreshes
+        assert bench.counters.task_failures["serviceaccount"] == 1

@@ -9,7 +9,7 @@ from random import SystemRandom
 from agent import providers
 from agent.clock import Clock
 from agent.config.model import Config, Identity
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.doctor import endpoint, exchange, issuer, kubernetes, sinks
 from agent.doctor import token as origin
 from agent.doctor.case import Case, View, broken, skipped
@@ -34,7 +34,7 @@ async def examine(
         aws = await stack.enter_async_context(AwsClients(session.get))
         kube = await stack.enter_async_context(KubeClients(clock, environ))
         own, keys = await _keys(config, clock)
-        toolbox = Toolbox(clock=clock, random=SystemRandom(), tally=Tally(), http=session.get, issuer=own, aws=aws, kube=kube)
+        toolbox = Toolbox(clock=clock, random=SystemRandom(), counters=Counters(), http=session.get, issuer=own, aws=aws, kube=kube)
         turns = asyncio.Semaphore(AT_A_TIME)
 
         async def one(identity: Identity) -> Sheet:

@@ -267,14 +267,14 @@ class Fleet:
             gate=self._gate,
             clock=tools.clock,
             random=tools.random,
-            tally=tools.tally,
+            counters=tools.counters,
         )
         member = self._members[identity.name] = Member(identity, keeper, places, leaving, uid=uid)
         member.tasks = [*self._keep(keeper, record.key, places), self.run("source", keeper.watch, record.key)]
         for other in self._store.records(identity.name):
             member.tasks += self._keep(keeper, other.key) if other is not record else ()
         for place in places:
-            courier = Courier(identity.name, place, store=self._store, clock=tools.clock, random=tools.random, tally=tools.tally)
+            courier = Courier(identity.name, place, store=self._store, clock=tools.clock, random=tools.random, counters=tools.counters)
             member.tasks.append(self.run("delivery", courier.carry, record.key, to=place.name))
         if leaving:
             member.tasks.append(self.run("withdrawal", partial(self._see_off, member, digest), record.key))
@@ -342,7 +342,7 @@ class Fleet:
 
     async def _leave(self, member: Member, sink: Sink) -> None:
         await withdraw(sink)
-        self._toolbox.tally.retire((sink.name,))
+        self._toolbox.counters.retire((sink.name,))
         member.leaving = [other for other in member.leaving if other is not sink]
 
     async def dismiss(self, name: str, instead: Callable[[], None] = lambda: None, *, wholly: bool = False) -> None:
@@ -355,7 +355,7 @@ class Fleet:
             await _cancel(member.tasks)
         self._store.forget(name)
         places, leaving = (member.sinks, member.leaving) if member else ([], [])
-        self._toolbox.tally.forget(name, tuple(place.name for place in (*places, *leaving)))
+        self._toolbox.counters.forget(name, tuple(place.name for place in (*places, *leaving)))
         instead()
         for place in places:
             await withdraw(place, retained=wholly)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from agent.model import IdentityToken, Legacy, Paths, Secret
+from agent.model import IdentityToken, Paths, PriorDelivery, Secret
 from agent.settings import Settings
 from agent.toolbox import Toolbox
 
@@ -45,5 +45,5 @@ class GenericProvider:
     async def exchange(self, token: IdentityToken | None, variant: str = "") -> GenericCredential:
         return GenericCredential(self._settings)
 
-    def restore(self, legacy: Legacy) -> GenericCredential:
+    def restore(self, prior: PriorDelivery) -> GenericCredential:
         return GenericCredential(self._settings)

@@ -10,7 +10,7 @@ import structlog
 from agent.claims import read_token
 from agent.clock import Clock
 from agent.errors import RefreshError, Rejected, frames
-from agent.model import Grant, IdentityToken, Key, Legacy, Provider, Signs, Sink, Source
+from agent.model import Grant, IdentityToken, Key, PriorDelivery, Provider, Signs, Sink, Source
 from agent.record import Profile
 from agent.rotation.max_use import used_up
 from agent.store import Store
@@ -27,8 +27,8 @@ async def adopt(sinks: Sequence[Sink], profile: Profile, source: Source, provide
     for sink in sinks:
         try:
             async with asyncio.timeout(PATIENCE):
-                legacy = await sink.adopt()
-            grant = _revive(legacy, profile, provider, clock.now()) if legacy else None
+                prior = await sink.adopt()
+            grant = _revive(prior, profile, provider, clock.now()) if prior else None
         except (RefreshError, TimeoutError) as error:
             said.info("generation.not_adopted", sink=sink.name, reason=str(error) or "no answer")
             continue
@@ -43,9 +43,9 @@ async def adopt(sinks: Sequence[Sink], profile: Profile, source: Source, provide
             store.end(grant.key)
             said.info("generation.not_adopted", sink=sink.name, reason="it is older than refresh.maxUse")
             return
-        if legacy and grant and _confirmed(grant, source, said.bind(sink=sink.name)):
+        if prior and grant and _confirmed(grant, source, said.bind(sink=sink.name)):
             granted = store.granted(grant)
-            store.landed(granted.key, sink.name, clock.now(), generation=granted.generation, delivery=legacy.delivery)
+            store.sink_checked(granted.key, sink.name, clock.now(), generation=granted.generation, delivery=prior.delivery)
             said.info("generation.adopted", sink=sink.name)
             return
 
@@ -66,16 +66,16 @@ def _anothers(token: IdentityToken, profile: Profile) -> bool:
     return bool(profile.account_uid and token.account_uid and token.account_uid != profile.account_uid)
 
 
-def _revive(legacy: Legacy, profile: Profile, provider: Provider, now: datetime) -> Grant | None:
+def _revive(prior: PriorDelivery, profile: Profile, provider: Provider, now: datetime) -> Grant | None:
     """The grant that these files hold, as far as it still works; None where that is too little. Raises Rejected."""
-    credential = provider.restore(legacy)
+    credential = provider.restore(prior)
     if credential is None or (credential.expires_at and credential.expires_at <= now):
         return None
     token = None
-    if legacy.token is not None:
-        token = read_token(legacy.token.reveal(), whose=profile.name, now=now, given_expiry=legacy.delivery.token_expires_at)
+    if prior.token is not None:
+        token = read_token(prior.token.reveal(), whose=profile.name, now=now, given_expiry=prior.delivery.token_expires_at)
     if token is None or token.expires_at <= now:
-        if credential.expires_at is None or legacy.token is not None:
+        if credential.expires_at is None or prior.token is not None:
             return None
         token = None
     return Grant(key=Key(profile.name), digest=profile.digest, token=token, credential=credential)

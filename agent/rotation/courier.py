@@ -10,10 +10,10 @@ from random import Random
 import structlog
 
 from agent.clock import Clock, wait_until
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.errors import Defect, NotReady, RefreshError, Unavailable, frames
 from agent.model import Delivery, Grant, Key, Sink
-from agent.record import Landing
+from agent.record import SinkStatus
 from agent.schedule import Backoff, retry_delay
 from agent.store import Store
 
@@ -30,13 +30,13 @@ BACKOFF = Backoff(initial=1.0, max=10.0)
 class Courier:
     """One for each identity and sink."""
 
-    def __init__(self, identity: str, sink: Sink, *, store: Store, clock: Clock, random: Random, tally: Tally) -> None:
+    def __init__(self, identity: str, sink: Sink, *, store: Store, clock: Clock, random: Random, counters: Counters) -> None:
         self._key = Key(identity)
         self._sink = sink
         self._store = store
         self._clock = clock
         self._random = random
-        self._tally = tally
+        self._counters = counters
         self._log = log.bind(identity=identity, sink=sink.name)
         record = store.record(self._key)
         self._endings = record.endings if record else 0
@@ -46,25 +46,25 @@ class Courier:
         """For ever."""
         looked_at = look_at = self._clock.now()
         while (record := self._store.record(self._key)) is not None:
-            landing = record.landings.get(self._sink.name)
+            sink_status = record.sink_statuses.get(self._sink.name)
             news = record.news
             now = self._clock.now()
-            if record.endings != self._endings or (record.ended and (landing is None or landing.delivery or landing.failure)):
-                await self._withdraw(landing, record.endings)
+            if record.endings != self._endings or (record.ended and (sink_status is None or sink_status.delivery or sink_status.failure)):
+                await self._withdraw(sink_status, record.endings)
                 continue
             if record.grant is None or not self._current(record.grant):
                 await wait_until(self._clock, now + timedelta(hours=1), news)
                 continue
-            if landing and landing.generation >= record.grant.generation and looked_at <= now < look_at:
+            if sink_status and sink_status.generation >= record.grant.generation and looked_at <= now < look_at:
                 await wait_until(self._clock, look_at, news, began=looked_at)
                 continue
-            error = await self._visit(record.grant, landing)
+            error = await self._visit(record.grant, sink_status)
             looked_at = self._clock.now()
             look_at = looked_at + timedelta(seconds=self._delay(error) if error else LOOK_EVERY)
             if error:
                 await self._rest(looked_at, look_at, record.grant.generation)
 
-    async def _withdraw(self, landing: Landing | None, endings: int) -> None:
+    async def _withdraw(self, sink_status: SinkStatus | None, endings: int) -> None:
         """Takes away what was delivered, or what an earlier process left; retries until nothing is left there."""
         error: RefreshError | None = None
         began = self._clock.now()
@@ -82,13 +82,13 @@ class Courier:
             )
             self._log.error("delivery.defect", error=type(caught).__name__, frames=frames(caught))  # the message may hold a secret
         now = self._clock.now()
-        found = landing.delivery if landing and error else None
-        self._store.landed(self._key, self._sink.name, now, generation=0, delivery=found, error=error)
+        found = sink_status.delivery if sink_status and error else None
+        self._store.sink_checked(self._key, self._sink.name, now, generation=0, delivery=found, error=error)
         if error is None:
             self._endings = endings
             self._log.info("delivery.withdrawn")
             return
-        if not (landing and landing.failure and landing.failure.message == error.message):
+        if not (sink_status and sink_status.failure and sink_status.failure.message == error.message):
             self._log.error("delivery.not_withdrawn", result=error.reaction, error=error.message, remedy=error.remedy)
         record = self._store.record(self._key)
         generation = record.grant.generation if record and record.grant else 0
@@ -102,10 +102,10 @@ class Courier:
         profile = self._store.profile(self._key.identity)
         return profile is not None and profile.digest == grant.digest
 
-    async def _visit(self, grant: Grant, landing: Landing | None) -> RefreshError | None:
+    async def _visit(self, grant: Grant, sink_status: SinkStatus | None) -> RefreshError | None:
         """Delivers what is newer, or looks after what was delivered."""
-        found: Delivery | None = landing.delivery if landing else None
-        carried = landing.generation if landing else 0
+        found: Delivery | None = sink_status.delivery if sink_status else None
+        carried = sink_status.generation if sink_status else 0
         error: RefreshError | None = None
         wrote = lost = False
         try:
@@ -133,9 +133,9 @@ class Courier:
             carried = min(carried, grant.generation - 1) if wrote else carried
             found = await self._look(found)
         if wrote:
-            self._tally.writes[self._sink.name, error.reaction if error else "success"] += 1
-        self._say(landing, error, wrote, grant)
-        self._store.landed(self._key, self._sink.name, self._clock.now(), generation=carried, delivery=found, error=error, lost=lost)
+            self._counters.writes[self._sink.name, error.reaction if error else "success"] += 1
+        self._say(sink_status, error, wrote, grant)
+        self._store.sink_checked(self._key, self._sink.name, self._clock.now(), generation=carried, delivery=found, error=error, lost=lost)
         return error
 
     def _confirm(self, found: Delivery | None, grant: Grant) -> None:
@@ -165,12 +165,12 @@ class Courier:
 
     def _delay(self, error: RefreshError) -> float:
         record = self._store.record(self._key)
-        landing = record.landings.get(self._sink.name) if record else None
-        count = landing.failure.count if landing and landing.failure else 1
+        sink_status = record.sink_statuses.get(self._sink.name) if record else None
+        count = sink_status.failure.count if sink_status and sink_status.failure else 1
         return retry_delay(error.reaction, count, BACKOFF, self._random, retry_after=getattr(error, "retry_after", None))
 
-    def _say(self, landing: Landing | None, error: RefreshError | None, wrote: bool, grant: Grant) -> None:  # noqa: FBT001
-        before = landing.failure if landing else None
+    def _say(self, sink_status: SinkStatus | None, error: RefreshError | None, wrote: bool, grant: Grant) -> None:  # noqa: FBT001
+        before = sink_status.failure if sink_status else None
         if error is None:
             until = f"{grant.until:%Y-%m-%dT%H:%M:%SZ}" if grant.until else ""
             if before:

@@ -12,7 +12,7 @@ from random import Random
 import structlog
 
 from agent.clock import Clock, wait_until
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.errors import Defect, Ended, NotReady, RefreshError, Unavailable, frames
 from agent.liveness import within
 from agent.model import Credential, Grant, IdentityToken, Key, Provider, Sink, Source
@@ -53,7 +53,7 @@ class Keeper:
         gate: Gate,
         clock: Clock,
         random: Random,
-        tally: Tally,
+        counters: Counters,
     ) -> None:
         self._profile = profile
         self._source = source
@@ -64,7 +64,7 @@ class Keeper:
         self._gate = gate
         self._clock = clock
         self._random = random
-        self._tally = tally
+        self._counters = counters
         self._log = log.bind(identity=profile.name)
 
     @property
@@ -150,7 +150,7 @@ class Keeper:
             )
             self._log.error("refresh.defect", error=type(caught).__name__, frames=frames(caught))  # the message may hold a secret
         now = self._clock.now()
-        self._tally.refreshed(
+        self._counters.refreshed(
             self._profile.name, self._profile.provider, error.reaction if error else result, (now - began).total_seconds()
         )
         self._say(record, error)

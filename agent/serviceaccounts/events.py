@@ -185,7 +185,7 @@ class Herald:
 
 def _failing(record: Record, told: Told) -> bool:
     """Whether somebody should know; what may pass by itself changes nothing until it has not, a few times."""
-    failures = [record.failure, *(landing.failure for landing in record.landings.values())]
+    failures = [record.failure, *(sink_status.failure for sink_status in record.sink_statuses.values())]
     found = [failure for failure in failures if failure]
     grave = [failure for failure in found if failure.reaction in {"rejected", "defect"} or failure.count >= IN_A_ROW]
     lasting = [failure for failure in grave if failure.reaction != "not_ready"]

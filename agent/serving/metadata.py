@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from aiohttp import web
 
 from agent.clock import Clock
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.errors import RefreshError, Rejected
 from agent.model import Grant, Key
 from agent.record import Profile, Record, serving_span
@@ -35,11 +35,11 @@ Shape = tuple[str, str, str]
 class MetadataEndpoint:
     """For SDKs."""
 
-    def __init__(self, store: Store, clock: Clock, tally: Tally, addresses: Iterable[Address]) -> None:
+    def __init__(self, store: Store, clock: Clock, counters: Counters, addresses: Iterable[Address]) -> None:
         """`addresses`: where it listens; only their hosts count."""
         self._store = store
         self._clock = clock
-        self._tally = tally
+        self._counters = counters
         self._guard = Guard(addresses)
         dialects = every()
         self._dialects: Mapping[str, Dialect] = {dialect.name: dialect for dialect in dialects}
@@ -66,7 +66,7 @@ class MetadataEndpoint:
     async def _answer(self, request: web.BaseRequest, owner: str) -> web.StreamResponse:
         route = self._router.route(request, owner)
         found = await self._decide(request, route)
-        self._tally.metadata_requests[route.dialect.name if route.dialect else NOBODY, str(found.status)] += 1
+        self._counters.metadata_requests[route.dialect.name if route.dialect else NOBODY, str(found.status)] += 1
         if isinstance(found, Answer):
             return _response(found)
         return found if suits(request) else _response(found.answer)
@@ -97,7 +97,7 @@ class MetadataEndpoint:
             now = self._clock.now()
         if want.variant:
             portion.record.used_at = now
-        counter = self._tally.handed_out_stale if now > portion.late_after else self._tally.handed_out_valid
+        counter = self._counters.handed_out_stale if now > portion.late_after else self._counters.handed_out_valid
         counter[profile.name, "endpoint"] += 1
         return portion.at(now)
 

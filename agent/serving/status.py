@@ -8,7 +8,7 @@ from agent import __version__
 from agent.clock import Clock
 from agent.identities.ledger import Revocation
 from agent.model import Key
-from agent.record import Failure, Landing, Observation, Profile, Record, credential_span, landing_state, token_span
+from agent.record import Failure, Observation, Profile, Record, SinkStatus, credential_span, sink_state, token_span
 from agent.schedule import Span, State
 from agent.store import Store
 from agent.tasks import TaskFailure
@@ -85,17 +85,17 @@ def _account(account: Observation | None, now: datetime) -> dict[str, Any] | Non
 
 
 def _sink(sink: str, record: Record, profile: Profile, now: datetime) -> dict[str, Any]:
-    landing: Landing | None = record.landings.get(sink)
-    state = landing_state(record, sink, profile, now)
-    found = landing.delivery if landing else None
+    sink_status: SinkStatus | None = record.sink_statuses.get(sink)
+    state = sink_state(record, sink, profile, now)
+    found = sink_status.delivery if sink_status else None
     return {
         "name": sink,
-        "state": (state if landing else State.MISSING).value,
-        "checkedAt": _time(landing.checked_at if landing else None),
+        "state": (state if sink_status else State.MISSING).value,
+        "checkedAt": _time(sink_status.checked_at if sink_status else None),
         "tokenExpiresAt": _time(found.token_expires_at if found else None),
         "credentialExpiresAt": _time(found.credential_expires_at if found else None),
-        "failure": _failure(landing.failure if landing else None),
-        "lost": {"at": _time(landing.lost_at), "count": landing.losses} if landing and landing.losses else None,
+        "failure": _failure(sink_status.failure if sink_status else None),
+        "lost": {"at": _time(sink_status.lost_at), "count": sink_status.losses} if sink_status and sink_status.losses else None,
     }
 
 

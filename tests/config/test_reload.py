@@ -15,7 +15,7 @@ from agent.config import reload
 from agent.config.loading import load
 from agent.config.model import Config
 from agent.config.reload import LOOK_EVERY, SETTLED, Reloader
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.identities.supervisor import Fleet
 from agent.store import Store
 from agent.tasks import REMEDY, Tasks
@@ -107,7 +107,7 @@ async def test_a_bug_in_reading_is_shown_and_the_file_is_read_again(tmp_path: Pa
 
     monkeypatch.setattr(reload, "load", fail)
     async with asyncio.TaskGroup() as group:
-        tasks = Tasks(group, Store(), Toolbox(clock=clock, random=Random(0), tally=Tally(), http=no_http))
+        tasks = Tasks(group, Store(), Toolbox(clock=clock, random=Random(0), counters=Counters(), http=no_http))
         running = tasks.start("reload", reloader.run)
         reloader.asked.set()
         await clock.advance(0)

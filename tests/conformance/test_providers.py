@@ -16,7 +16,7 @@ from aiohttp import web
 
 from agent import providers
 from agent.errors import RefreshError, Rejected, Unavailable
-from agent.model import Credential, Delivery, IdentityToken, Legacy, Paths, Secret
+from agent.model import Credential, Delivery, IdentityToken, Paths, PriorDelivery, Secret
 from agent.providers import ProviderSettings
 from agent.settings import encode_scalar
 from tests.conformance.conftest import NAMES
@@ -63,11 +63,11 @@ def set_knob(subject: Subject, **knobs: Any) -> None:
         setattr(subject.server, name, value)
 
 
-def delivered(credential: Credential) -> Legacy:
+def delivered(credential: Credential) -> PriorDelivery:
     """As a sink hands it back after a restart."""
     times = {"credential_issued_at": credential.issued_at, "credential_expires_at": credential.expires_at}
     delivery = Delivery(generation=0, token_issued_at=None, token_expires_at=None, **times)
-    return Legacy(token=None, files=credential.files(PATHS), delivery=delivery)
+    return PriorDelivery(token=None, files=credential.files(PATHS), delivery=delivery)
 
 
 def test_every_provider_is_in_the_suite() -> None:
@@ -227,8 +227,8 @@ async def test_the_document_holds_secrets_as_secrets_and_times_with_their_zone(s
 async def test_a_restart_finds_what_the_files_hold_and_nothing_in_what_they_do_not(cloud: Cloud, subject: Subject) -> None:
     provider = subject.provider()
     credential = await provider.exchange(subject.token())
-    requests, legacy = subject.server.requests, delivered(credential)
-    restored = provider.restore(legacy)
+    requests, prior = subject.server.requests, delivered(credential)
+    restored = provider.restore(prior)
     if cloud.kept or not cloud.exchanges:
         assert restored is not None
         assert restored.document() == credential.document()
@@ -238,9 +238,9 @@ async def test_a_restart_finds_what_the_files_hold_and_nothing_in_what_they_do_n
         assert restored is None, "what lies in no file is asked for anew"
     if cloud.exchanges:
         for text in ("", "\x00", "{\n", "[default]\n[", "[" * 10_000 + "\n]"):
-            files: Mapping[str, Secret] = {name: Secret(text) for name in legacy.files}
-            assert provider.restore(Legacy(token=None, files=files, delivery=legacy.delivery)) is None
-        assert provider.restore(Legacy(token=None, files={}, delivery=legacy.delivery)) is None
+            files: Mapping[str, Secret] = {name: Secret(text) for name in prior.files}
+            assert provider.restore(PriorDelivery(token=None, files=files, delivery=prior.delivery)) is None
+        assert provider.restore(PriorDelivery(token=None, files={}, delivery=prior.delivery)) is None
     assert subject.server.requests == requests
 
 

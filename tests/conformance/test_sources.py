@@ -12,7 +12,7 @@ import pytest
 
 from agent import sources
 from agent.clock import WallClock
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.errors import RefreshError
 from agent.issuer.keyring import Keyring
 from agent.kube.clients import KubeClients
@@ -43,7 +43,7 @@ def tools(**more):
     async def no_http():
         raise AssertionError("nobody is asked over the shared session")
 
-    return Toolbox(clock=WallClock(), random=Random(1), tally=Tally(), http=no_http, **more)
+    return Toolbox(clock=WallClock(), random=Random(1), counters=Counters(), http=no_http, **more)
 
 
 @asynccontextmanager

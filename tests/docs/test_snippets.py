@@ -10,7 +10,7 @@ import yaml
 
 from agent.clock import WallClock
 from agent.config.loading import check
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.model import Credential, Grant, Key, Paths, Provider, Sink, Source
 from agent.toolbox import Toolbox
 from tests.docs.conftest import PAPERS, ROOT, blocks, names
@@ -60,7 +60,7 @@ def modules() -> dict[str, ModuleType]:
 
 
 def tools() -> Toolbox:
-    return Toolbox(clock=WallClock(), random=None, tally=Tally(), http=None)
+    return Toolbox(clock=WallClock(), random=None, counters=Counters(), http=None)
 
 
 async def test_the_source_provider_and_sink_of_the_paper_on_extending_carry_a_token():

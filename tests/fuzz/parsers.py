@@ -18,7 +18,7 @@ from yarl import URL
 from agent import claims, metrics, providers, sanitize
 from agent.config.loading import load
 from agent.config.model import Identity
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.errors import AgentError, RefreshError
 from agent.issuer import index, keys
 from agent.kube import credentials, objects
@@ -244,10 +244,10 @@ def parsers(folder: Path) -> Iterator[list[Parser]]:
         return session
 
     aws, kube = AwsClients(http), KubeClients(clock, {})
-    toolbox = Toolbox(clock=clock, random=Random(0), tally=Tally(), http=http, aws=aws, kube=kube)
+    toolbox = Toolbox(clock=clock, random=Random(0), counters=Counters(), http=http, aws=aws, kube=kube)
     token = IdentityToken(value=TOKEN, issuer="https://i", subject="s", audiences=("a",), issued_at=START, expires_at=START, id="j")
     file, store = folder / "foreign", Store()
-    sessions, collector = Sessions(), metrics.Collector(store, toolbox.tally, clock, _Reloads())
+    sessions, collector = Sessions(), metrics.Collector(store, toolbox.counters, clock, _Reloads())
     control = ControlEndpoint(store, clock)
     source = _source(toolbox)
 

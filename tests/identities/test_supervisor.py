@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.config.model import Config
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.identities import supervisor as module
 from agent.identities.supervisor import Fleet
 from agent.model import Key
@@ -96,7 +96,7 @@ async def running(cast: Cast, first: Config) -> AsyncIterator[tuple[Fleet, Store
         raise AssertionError("nothing is sent")
 
     store = Store()
-    toolbox = Toolbox(clock=cast.clock, random=Random(0), tally=Tally(), http=no_http)
+    toolbox = Toolbox(clock=cast.clock, random=Random(0), counters=Counters(), http=no_http)
     try:
         async with asyncio.TaskGroup() as group:
             fleet = Fleet(store, toolbox, Tasks(group, store, toolbox), {})

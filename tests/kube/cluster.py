@@ -10,7 +10,7 @@ import jwt
 import yaml
 
 from agent.clock import WallClock
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.kube.clients import KubeClients
 from agent.toolbox import Toolbox
 from tests.kube.apiserver import ADMIN
@@ -154,7 +154,7 @@ class Cluster:
         async def no_http():
             raise AssertionError("nothing else is asked")
 
-        return Toolbox(clock=clock or WallClock(), random=Random(1), tally=Tally(), http=no_http, kube=kube)
+        return Toolbox(clock=clock or WallClock(), random=Random(1), counters=Counters(), http=no_http, kube=kube)
 
     async def verified(self, token, audience):
         """The claims of a token, by the keys that the server publishes."""

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from agent.clock import WallClock
 from agent.config.model import Config
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.http.session import Session
 from agent.identities.supervisor import Fleet
 from agent.model import Key
@@ -82,7 +82,7 @@ class Scene:
     async def running(self, config=None):
         clock = WallClock()
         async with self.cluster.clients() as kube, Session() as session, AwsClients(session.get) as aws:
-            toolbox = Toolbox(clock=clock, random=Random(1), tally=Tally(), http=session.get, aws=aws, kube=kube)
+            toolbox = Toolbox(clock=clock, random=Random(1), counters=Counters(), http=session.get, aws=aws, kube=kube)
             try:
                 async with asyncio.TaskGroup() as group:
                     self.fleet = Fleet(self.store, toolbox, Tasks(group, self.store, toolbox), {})

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from agent.clock import WallClock
 from agent.config.model import Config, Refresh, Tenancy
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.http.session import Session
 from agent.identities.ledger import Ledger
 from agent.identities.supervisor import Fleet
@@ -74,7 +74,7 @@ class Ending:
         ledger = Ledger(self.path)
         await ledger.open()
         async with self.scene.cluster.clients() as kube, Session() as session, AwsClients(session.get) as aws:
-            toolbox = Toolbox(clock=WallClock(), random=Random(1), tally=Tally(), http=session.get, aws=aws, kube=kube)
+            toolbox = Toolbox(clock=WallClock(), random=Random(1), counters=Counters(), http=session.get, aws=aws, kube=kube)
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = Tasks(group, store, toolbox)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from agent.clock import WallClock
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.model import Key
 from agent.providers.generic import GenericProvider, GenericSettings
 from agent.record import Profile
@@ -41,7 +41,7 @@ class Kept:
         self.record = self.store.enrol(profile)
         gate = Gate(16)
         self.keeper = Keeper(
-            profile, source, provider, habits=Habits(), store=self.store, gate=gate, clock=clock, random=Random(1), tally=Tally()
+            profile, source, provider, habits=Habits(), store=self.store, gate=gate, clock=clock, random=Random(1), counters=Counters()
         )
 
     @property

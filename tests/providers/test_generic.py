@@ -4,8 +4,8 @@ import json
 from pathlib import PurePosixPath
 from random import Random
 
-from agent.counters import Tally
-from agent.model import Delivery, Legacy, Paths, Secret
+from agent.counters import Counters
+from agent.model import Delivery, Paths, PriorDelivery, Secret
 from agent.providers.generic import GenericProvider, GenericSettings
 from agent.toolbox import Toolbox
 from tests.fakes import FakeClock, a_token
@@ -16,7 +16,7 @@ async def no_http():
 
 
 def a_provider(*audiences):
-    tools = Toolbox(clock=FakeClock(), random=Random(1), tally=Tally(), http=no_http)
+    tools = Toolbox(clock=FakeClock(), random=Random(1), counters=Counters(), http=no_http)
     return GenericProvider(GenericSettings(audiences=audiences), "demo", tools)
 
 
@@ -36,4 +36,4 @@ async def test_its_only_file_is_the_config_and_holds_no_token():
 
 async def test_an_earlier_process_left_all_that_is_needed():
     nothing = Delivery(generation=0, token_issued_at=None, token_expires_at=None, credential_issued_at=None, credential_expires_at=None)
-    assert a_provider("a").restore(Legacy(token=Secret("x"), files={}, delivery=nothing)).expires_at is None
+    assert a_provider("a").restore(PriorDelivery(token=Secret("x"), files={}, delivery=nothing)).expires_at is None

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.errors import Rejected
-from agent.model import Grant, Key, Legacy, Secret
+from agent.model import Grant, Key, PriorDelivery, Secret
 from tests.fakes import START, FakeCredential, FakeSink, FakeSource, a_token, delivery_of
 from tests.rig import CANARY, HOUR, MINUTE, Rig
 
@@ -16,7 +16,7 @@ def left_behind(*, age=0.0, token_lifetime=HOUR, credential_lifetime=HOUR):
     token = a_token(START - timedelta(seconds=age), token_lifetime)
     credential = FakeCredential(START - timedelta(seconds=age), START + timedelta(seconds=credential_lifetime - age))
     delivery = delivery_of(Grant(key=Key("demo"), digest="d1", token=token, credential=credential), 0)
-    return Legacy(token=Secret(jwt(token)), files={}, delivery=delivery)
+    return PriorDelivery(token=Secret(jwt(token)), files={}, delivery=delivery)
 
 
 def jwt(token):
@@ -30,10 +30,10 @@ def jwt(token):
 async def test_what_an_earlier_process_left_is_taken_over_and_nobody_is_asked_until_it_is_due():
     rig = Rig(credential=HOUR, jitter=0.0)
     sink = FakeSink(rig.clock)
-    sink.legacy = left_behind(age=10 * MINUTE)
+    sink.prior = left_behind(age=10 * MINUTE)
     async with rig.running(rig.keeper().keep(sinks=[sink])):
         assert rig.record.grant.token.id == "t0"
-        assert rig.record.landings[sink.name].generation == rig.record.grant.generation
+        assert rig.record.sink_statuses[sink.name].generation == rig.record.grant.generation
         await rig.clock.advance(38 * MINUTE - 1)
         assert not rig.fetches
         assert not rig.exchanges
@@ -49,7 +49,7 @@ async def test_a_token_that_its_source_disowns_is_not_adopted_and_said_with_a_re
 
     rig = Rig(credential=HOUR)
     sink = FakeSink(rig.clock)
-    sink.legacy = left_behind(age=MINUTE)
+    sink.prior = left_behind(age=MINUTE)
     with capture_logs() as logs:
         async with rig.running(rig.keeper(source=Lost(rig.clock)).keep(sinks=[sink])):
             assert rig.record.grant.token.id != "t0"
@@ -60,7 +60,7 @@ async def test_a_token_that_its_source_disowns_is_not_adopted_and_said_with_a_re
 async def test_what_is_due_when_it_is_taken_over_is_replaced_at_once():
     rig = Rig(credential=HOUR)
     sink = FakeSink(rig.clock)
-    sink.legacy = left_behind(age=50 * MINUTE)
+    sink.prior = left_behind(age=50 * MINUTE)
     async with rig.running(rig.keeper().keep(sinks=[sink])):
         assert rig.fetches == rig.exchanges == [0]
 
@@ -72,10 +72,10 @@ async def test_what_cannot_be_taken_over_is_fetched_anew(how, monkeypatch):
     token_lifetime, credential_lifetime = {"token expired": (HOUR, 9 * HOUR), "credential expired": (9 * HOUR, HOUR)}.get(
         how, (9 * HOUR,) * 2
     )
-    legacy = left_behind(age=HOUR, token_lifetime=token_lifetime, credential_lifetime=credential_lifetime)
-    sink.legacy = None if how == "nothing" else legacy
+    prior = left_behind(age=HOUR, token_lifetime=token_lifetime, credential_lifetime=credential_lifetime)
+    sink.prior = None if how == "nothing" else prior
     if how == "garbage":
-        sink.legacy = Legacy(token=Secret(CANARY), files={}, delivery=legacy.delivery)
+        sink.prior = PriorDelivery(token=Secret(CANARY), files={}, delivery=prior.delivery)
     sink.adopting.fault = {"rejected": Rejected("foreign"), "bug": KeyError(CANARY)}.get(how)
     sink.adopting.hanging = how == "hangs"
     monkeypatch.setattr("agent.rotation.adoption.PATIENCE", 0.02)

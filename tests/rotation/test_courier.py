@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.errors import NotReady, Rejected, Unavailable
 from agent.model import Grant, Key
 from agent.record import Profile
@@ -29,7 +29,7 @@ class Round:
     def __init__(self, *sinks, seed=1):
         self.clock = FakeClock()
         self.store = Store()
-        self.tally = Tally()
+        self.counters = Counters()
         self.sinks = [FakeSink(self.clock, name) for name in sinks or ("files:/a",)]
         self.sink = self.sinks[0]
         self.random = Random(seed)
@@ -43,7 +43,9 @@ class Round:
 
     @asynccontextmanager
     async def running(self):
-        couriers = [Courier("demo", sink, store=self.store, clock=self.clock, random=self.random, tally=self.tally) for sink in self.sinks]
+        couriers = [
+            Courier("demo", sink, store=self.store, clock=self.clock, random=self.random, counters=self.counters) for sink in self.sinks
+        ]
         self.tasks = [asyncio.ensure_future(courier.carry()) for courier in couriers]
         try:
             await settle()
@@ -56,8 +58,8 @@ class Round:
             await asyncio.gather(*self.tasks, return_exceptions=True)
 
     @property
-    def landing(self):
-        return self.record.landings[self.sink.name]
+    def sink_status(self):
+        return self.record.sink_statuses[self.sink.name]
 
     def delivered(self):
         return self.store.delivered("demo", self.clock.now())
@@ -77,8 +79,8 @@ async def test_each_grant_is_carried_at_once_and_each_only_once():
             assert trip.delivered()
             await trip.clock.advance(300)
         assert trip.written() == ["t1", "t2"]
-        assert trip.landing.generation == 2
-        assert trip.tally.writes == {(trip.sink.name, "success"): 2}
+        assert trip.sink_status.generation == 2
+        assert trip.counters.writes == {(trip.sink.name, "success"): 2}
 
 
 async def test_only_the_newest_of_several_grants_is_carried():
@@ -96,7 +98,7 @@ async def test_what_was_delivered_is_looked_at_every_ten_seconds():
         looks = len(trip.sink.reading.calls)
         await trip.clock.advance(100)
         assert len(trip.sink.reading.calls) == looks + 10
-        assert trip.landing.checked_at == trip.clock.now()
+        assert trip.sink_status.checked_at == trip.clock.now()
 
 
 @pytest.mark.parametrize("how", ["gone", "older", "foreign"])
@@ -108,27 +110,27 @@ async def test_what_somebody_else_took_away_or_changed_is_put_back_within_ten_se
         trip.grant("t2")
         await settle()
         trip.sink.held = {"gone": None, "older": delivery_of(old), "foreign": delivery_of(old, 0)}[how]
-        assert (trip.landing.losses, trip.landing.lost_at) == (0, None)
+        assert (trip.sink_status.losses, trip.sink_status.lost_at) == (0, None)
         with capture_logs() as logs:
             await trip.clock.advance(10)
         assert trip.delivered()
         assert trip.written()[-2:] == ["t2", "t2"]
         assert "delivery.lost" in [entry["event"] for entry in logs]
         found = trip.clock.now()
-        assert (trip.landing.losses, trip.landing.lost_at) == (1, found)
+        assert (trip.sink_status.losses, trip.sink_status.lost_at) == (1, found)
         trip.grant("t3")
         await trip.clock.advance(100)
-        assert (trip.landing.losses, trip.landing.lost_at) == (1, found), "a refresh is no loss, and takes none back"
+        assert (trip.sink_status.losses, trip.sink_status.lost_at) == (1, found), "a refresh is no loss, and takes none back"
         trip.sink.held = None
         await trip.clock.advance(10)
-        assert (trip.landing.losses, trip.landing.lost_at) == (2, trip.clock.now())
+        assert (trip.sink_status.losses, trip.sink_status.lost_at) == (2, trip.clock.now())
 
 
 async def test_what_an_earlier_process_delivered_is_not_written_again():
     trip = Round()
     grant = trip.grant()
     trip.sink.held = delivery_of(grant, 0)
-    trip.store.landed(KEY, trip.sink.name, START, generation=1, delivery=trip.sink.held)
+    trip.store.sink_checked(KEY, trip.sink.name, START, generation=1, delivery=trip.sink.held)
     async with trip.running():
         await trip.clock.advance(100)
         assert not trip.sink.grants
@@ -151,13 +153,13 @@ async def test_a_place_that_fails_is_tried_again_within_ten_seconds_until_it_hea
     with capture_logs() as logs:
         async with trip.running():
             await trip.clock.advance(300)
-            assert trip.landing.failure.reaction == reaction
-            assert trip.landing.failure.count == len(trip.sink.writing.calls) == trip.tally.writes[trip.sink.name, reaction]
-            assert 30 <= trip.landing.failure.count <= 70
+            assert trip.sink_status.failure.reaction == reaction
+            assert trip.sink_status.failure.count == len(trip.sink.writing.calls) == trip.counters.writes[trip.sink.name, reaction]
+            assert 30 <= trip.sink_status.failure.count <= 70
             assert trip.store.state("demo", trip.clock.now()) == State.MISSING
             trip.sink.writing.fault = None
             await trip.clock.advance(11)
-            assert trip.landing.failure is None
+            assert trip.sink_status.failure is None
             assert trip.delivered()
     events = [entry["event"] for entry in logs]
     assert events.count("delivery.failed") == 1, "said once"
@@ -174,8 +176,8 @@ async def test_while_writing_fails_what_lies_there_still_counts_until_it_expires
         trip.grant("t2")
         await settle()
         assert trip.delivered()
-        assert trip.landing.generation == 1
-        assert trip.landing.delivery.token_expires_at == START + timedelta(hours=1)
+        assert trip.sink_status.generation == 1
+        assert trip.sink_status.delivery.token_expires_at == START + timedelta(hours=1)
         await trip.clock.advance(1800)
         assert trip.store.state("demo", trip.clock.now()) == State.EXPIRED
 
@@ -197,9 +199,9 @@ async def test_a_place_that_takes_everything_and_keeps_nothing_is_not_believed()
     trip.sink.deaf = True
     trip.grant()
     async with trip.running():
-        assert trip.landing.failure.reaction == "unavailable"
-        assert "does not hold what was just written" in trip.landing.failure.message
-        assert trip.landing.generation == 0
+        assert trip.sink_status.failure.reaction == "unavailable"
+        assert "does not hold what was just written" in trip.sink_status.failure.message
+        assert trip.sink_status.generation == 0
         assert not trip.delivered()
 
 
@@ -210,7 +212,7 @@ async def test_an_older_grant_of_the_same_times_is_not_taken_for_the_newest():
         trip.sink.deaf = True
         trip.grant("t2")
         await settle()
-        assert "does not hold what was just written" in trip.landing.failure.message
+        assert "does not hold what was just written" in trip.sink_status.failure.message
 
 
 async def test_what_a_failed_write_left_behind_is_looked_at_and_told():
@@ -236,8 +238,8 @@ async def test_one_sink_that_hangs_leaves_the_other_sink_and_the_keeper_on_time(
             await asyncio.sleep(0.05)
         assert rig.fetches == [0, 2880, 5760]
         assert [grant.generation for grant in trip.sinks[1].grants] == [1, 2, 3]
-        assert trip.landing.failure.reaction == "unavailable"
-        assert "has not answered for 0.02 s" in trip.landing.failure.message
+        assert trip.sink_status.failure.reaction == "unavailable"
+        assert "has not answered for 0.02 s" in trip.sink_status.failure.message
 
 
 async def test_a_full_disk_costs_no_refresh():

@@ -33,7 +33,7 @@ class Bounded(Rig):
 
     @asynccontextmanager
     async def started(self):
-        courier = Courier("demo", self.sink, store=self.store, clock=self.clock, random=Random(1), tally=self.tally)
+        courier = Courier("demo", self.sink, store=self.store, clock=self.clock, random=Random(1), counters=self.counters)
         limits = [limit_use(KEY, self.max_use, self.store, self.clock)] if self.max_use else []
         async with self.running(self.keeper().keep(sinks=[self.sink]), courier.carry(), *limits):
             yield
@@ -119,8 +119,8 @@ async def test_variant_has_a_bound_of_its_own():
 @pytest.mark.parametrize(("age", "adopted"), [(BOUND - MINUTE, True), (BOUND, False)])
 async def test_restart_withdraws_what_is_older_than_max_use(age, adopted):
     rig = Bounded()
-    rig.sink.legacy = left_behind(age=age, token_lifetime=12 * HOUR, credential_lifetime=12 * HOUR)
-    rig.sink.held = rig.sink.legacy.delivery
+    rig.sink.prior = left_behind(age=age, token_lifetime=12 * HOUR, credential_lifetime=12 * HOUR)
+    rig.sink.held = rig.sink.prior.delivery
     rig.refuse()
     async with rig.started():
         assert (rig.served, rig.filed, rig.record.generations) == (adopted, adopted, int(adopted))
@@ -143,10 +143,10 @@ async def test_withdrawal_that_a_disk_refuses_is_retried():
         rig.refuse()
         await rig.clock.advance(BOUND)
         assert rig.filed
-        failure = rig.record.landings[rig.sink.name].failure
+        failure = rig.record.sink_statuses[rig.sink.name].failure
         assert (failure.reaction, "CANARY" in failure.message) == ("defect", False)
         await rig.clock.until(lambda: not rig.filed, at_most=30)
-        assert rig.record.landings[rig.sink.name].failure is None
+        assert rig.record.sink_statuses[rig.sink.name].failure is None
 
 
 async def test_an_ended_identity_is_withdrawn_at_once_and_asked_for_slowly():

@@ -51,7 +51,7 @@ class Scene(Rig):
         self.profile = type(self.profile)(**{**vars_of(self.profile), **changes})
         self.record = self.store.enrol(self.profile)
         keeper = self.keeper()
-        courier = Courier("demo", self.sink, store=self.store, clock=self.clock, random=self.random, tally=self.tally)
+        courier = Courier("demo", self.sink, store=self.store, clock=self.clock, random=self.random, counters=self.counters)
         return keeper.keep(sinks=[self.sink]), courier.carry(), keeper.watch(), *(keeper.keep(variant) for variant in variants)
 
     async def becomes(self, **principal):
@@ -176,7 +176,7 @@ async def test_a_sink_that_cannot_be_emptied_is_not_written_for_the_next_princip
         scene.sink.writing.fault = Unavailable("disk")
         await scene.becomes(subject="bob")
         assert scene.sink.order == ["alice"]
-        assert scene.record.landings[scene.sink.name].failure.message == "disk"
+        assert scene.record.sink_statuses[scene.sink.name].failure.message == "disk"
         scene.sink.writing.fault = None
         await scene.clock.advance(15)
         assert scene.sink.order == ["alice", "withdrawn", "bob"]
@@ -252,8 +252,8 @@ async def test_a_recreated_serviceaccount_that_cannot_be_seen_gets_nothing():
 @pytest.mark.parametrize(("seen", "adopted"), [("u1", True), ("u2", False), ("", True)])
 async def test_a_generation_of_another_uid_is_withdrawn_and_not_adopted(seen, adopted, monkeypatch):
     scene = Scene()
-    scene.sink.legacy = left_behind()
-    scene.sink.held = scene.sink.legacy.delivery
+    scene.sink.prior = left_behind()
+    scene.sink.held = scene.sink.prior.delivery
     monkeypatch.setattr("agent.rotation.adoption.read_token", lambda text, **more: token(scene.clock, "left"))
     scene.source.script.hanging = True
     async with scene.running(*scene.loops(account_uid=seen)):

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 
 from agent.clock import Clock, WallClock
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.model import IdentityToken
 from agent.providers.alibaba.provider import AlibabaProvider, AlibabaSettings
 from agent.settings import convert
@@ -57,5 +57,5 @@ async def alibaba_cloud(*, clock: Clock | None = None, patience: float = 5.0, **
 
         trust = {ROLE: Trust(issuer=issuer.url, subject=SUBJECT, provider=PROVIDER)}
         async with AlibabaSts(trust, **sts) as server:
-            toolbox = Toolbox(clock=clock or WallClock(), random=Random(0), tally=Tally(), http=session)
+            toolbox = Toolbox(clock=clock or WallClock(), random=Random(0), counters=Counters(), http=session)
             yield AlibabaCloud(issuer, server, toolbox, patience)

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from agent.clock import Clock, WallClock
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.errors import RefreshError
 from agent.model import IdentityToken
 from agent.providers.azure.provider import AzureProvider, AzureSettings
@@ -53,7 +53,7 @@ async def azure(*, clock: Clock | None = None, patience: float = 5.0, **entra: A
             return http
 
         async with Entra({CLIENT: Federated(issuer=issuer.url, subject=SUBJECT)}, **entra) as server:
-            toolbox = Toolbox(clock=clock or WallClock(), random=Random(0), tally=Tally(), http=session)
+            toolbox = Toolbox(clock=clock or WallClock(), random=Random(0), counters=Counters(), http=session)
             yield Azure(issuer, server, toolbox, patience)
 
 

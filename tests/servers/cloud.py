@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 
 from agent.clock import Clock, WallClock
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.providers.aws.client import AwsClients
 from agent.providers.aws.provider import AwsProvider, AwsSettings
 from agent.settings import convert
@@ -49,5 +49,5 @@ async def cloud(*, clock: Clock | None = None, patience: float = 5.0, **sts: Any
             return http
 
         async with Sts({ROLE: Trust(issuer=issuer.url, subject=SUBJECT)}, **sts) as server, AwsClients(session, patience=patience) as aws:
-            toolbox = Toolbox(clock=clock or WallClock(), random=Random(0), tally=Tally(), http=session, aws=aws)
+            toolbox = Toolbox(clock=clock or WallClock(), random=Random(0), counters=Counters(), http=session, aws=aws)
             yield Cloud(issuer, server, aws, toolbox)

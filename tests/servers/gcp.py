@@ -26,7 +26,7 @@ import jwt
 from aiohttp import web
 
 from agent.clock import Clock, WallClock
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.providers.gcp.provider import GcpProvider, GcpSettings
 from agent.settings import convert
 from agent.toolbox import Toolbox
@@ -299,5 +299,5 @@ async def google(*, clock: Clock | None = None, patience: float = 5.0, **gcp: An
 
         pools = {f"//iam.googleapis.com/{PATH}": Pool(issuer.url), GKE_AUDIENCE: Pool(issuer.url, ("gke-project.svc.id.goog",))}
         async with Gcp(pools, **gcp) as server:
-            toolbox = Toolbox(clock=clock or WallClock(), random=Random(0), tally=Tally(), http=session)
+            toolbox = Toolbox(clock=clock or WallClock(), random=Random(0), counters=Counters(), http=session)
             yield Google(issuer, server, toolbox, patience)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from agent.config.model import Identity
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.errors import Unavailable
 from agent.kube.watch import Event
 from agent.serviceaccounts.annotations import effective, followed
@@ -48,7 +48,7 @@ def follower() -> Follower:
     source = {"type": "kubernetes", "serviceAccount": {"namespace": "tenant1", "name": "app"}}
     provider = {"type": "aws", "region": "eu-west-1", "fromServiceAccount": True}
     identity = convert({"name": "x", "source": source, "provider": provider}, Identity)
-    return Follower(identity, Toolbox(clock=FakeClock(), random=Random(0), tally=Tally(), http=no_http))
+    return Follower(identity, Toolbox(clock=FakeClock(), random=Random(0), counters=Counters(), http=no_http))
 
 
 @pytest.mark.parametrize(

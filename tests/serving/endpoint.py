@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from agent.clock import Clock, WallClock
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.model import Credential, Grant, Key, Secret
 from agent.providers.aws.credentials import Keys, SessionCredential
 from agent.record import Profile
@@ -45,10 +45,10 @@ class Reply:
 class Endpoint:
     """Up while its context is entered."""
 
-    def __init__(self, store: Store, clock: Clock, tally: Tally, server: MetadataEndpoint, bound: Sequence[Address]) -> None:
+    def __init__(self, store: Store, clock: Clock, counters: Counters, server: MetadataEndpoint, bound: Sequence[Address]) -> None:
         self.store = store
         self.clock = clock
-        self.tally = tally
+        self.counters = counters
         self.server = server
         self.bound = bound
         self.port = bound[0].port
@@ -165,13 +165,13 @@ def now() -> datetime:
 
 @asynccontextmanager
 async def endpoint(
-    store: Store | None = None, clock: Clock | None = None, tally: Tally | None = None, *addresses: str, patience: float = 0.05
+    store: Store | None = None, clock: Clock | None = None, counters: Counters | None = None, *addresses: str, patience: float = 0.05
 ) -> AsyncIterator[Endpoint]:
     """Up while entered. `patience`: seconds that a request waits for the first credential."""
-    store, clock, tally = store or Store(), clock or WallClock(), tally or Tally()
+    store, clock, counters = store or Store(), clock or WallClock(), counters or Counters()
     listen = [Address.parse(address) for address in addresses or ("127.0.0.1:0",)]
-    server = MetadataEndpoint(store, clock, tally, listen)
+    server = MetadataEndpoint(store, clock, counters, listen)
     for dialect in server._dialects.values():
         dialect.patience = patience
     async with listening(server.answer, listen, "metadata") as bound:
-        yield Endpoint(store, clock, tally, server, bound)
+        yield Endpoint(store, clock, counters, server, bound)

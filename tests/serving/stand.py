@@ -46,7 +46,7 @@ class Stand:
     @property
     def results(self) -> dict[str, int]:
         """Attempts by result, as /metrics has them."""
-        return {result: count for (_, result), count in self.cloud.toolbox.tally.refreshes.items()}
+        return {result: count for (_, result), count in self.cloud.toolbox.counters.refreshes.items()}
 
     async def attempted(self, times: int = 1) -> None:
         """Waits, in real time, until the keeper has tried so often."""
@@ -87,7 +87,7 @@ async def stand(
         }
         config = convert({"identities": [identity], "refresh": {"jitter": 0.0}}, Config)
         store = Store()
-        async with endpoint(store, clock, one.toolbox.tally) as served, asyncio.TaskGroup() as group:
+        async with endpoint(store, clock, one.toolbox.counters) as served, asyncio.TaskGroup() as group:
             fleet = Fleet(store, one.toolbox, Tasks(group, store, one.toolbox), {})
             await fleet.apply(config)
             built = Stand(clock, one, store, served, fleet)

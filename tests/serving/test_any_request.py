@@ -169,8 +169,8 @@ async def test_no_request_to_any_route_is_the_servers_fault_fills_the_log_or_mak
 
     await asyncio.to_thread(try_some)
     assert {200, 400, 401, 403, 404, 405} <= seen, "many kinds of answers were met"
-    assert {dialect for dialect, _ in one.tally.metadata_requests} == {*DIALECTS, "none"}, "and every dialect"
-    assert len([code for _, code in one.tally.metadata_requests if code == "200"]) > 3, "and not from the threshold alone"
+    assert {dialect for dialect, _ in one.counters.metadata_requests} == {*DIALECTS, "none"}, "and every dialect"
+    assert len([code for _, code in one.counters.metadata_requests if code == "200"]) > 3, "and not from the threshold alone"
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
     assert max(sizes) <= PORTIONS
     for dialect in DIALECTS:
@@ -229,4 +229,4 @@ async def test_no_request_leaves_anything_behind(one: Endpoint) -> None:
     finally:
         tracemalloc.stop()
     assert grown < 150_000, f"{grown} bytes"
-    assert len(one.tally.metadata_requests) < 40
+    assert len(one.counters.metadata_requests) < 40

@@ -136,7 +136,7 @@ async def test_whatever_is_sent_there_is_no_answer_of_the_servers_own_fault_and_
         await asyncio.to_thread(try_some)
         assert {400, 404} <= set(seen), "both sides of the parser were met"
         assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
-        assert set(one.tally.metadata_requests) <= {
+        assert set(one.counters.metadata_requests) <= {
             (dialect, code) for dialect in ("container", "none") for code in ("403", "404", "405", "401")
         }
         assert len(one.server._guard._known) <= 64
@@ -152,6 +152,6 @@ async def test_no_number_of_different_requests_makes_it_larger(one: Endpoint) ->
     for number in range(100):
         await some(number)
     gc.collect()
-    assert len(one.tally.metadata_requests) <= 6
+    assert len(one.counters.metadata_requests) <= 6
     assert len(one.server._guard._known) == 64
     assert not one.server._portions

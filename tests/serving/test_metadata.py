@@ -55,7 +55,7 @@ async def test_no_client_is_ever_handed_less_than_the_margin_while_sts_answers(t
             expires = json.loads((await one.endpoint.ask()).body)["Expiration"]
             least = min(least, time_left(one, expires))
         assert 1200 <= least < 1500
-        assert one.cloud.toolbox.tally.handed_out_stale == {}
+        assert one.cloud.toolbox.counters.handed_out_stale == {}
 
 
 def time_left(one: Stand, expires: str) -> float:
@@ -88,7 +88,7 @@ async def test_three_reads_of_boto3_make_one_request_at_every_remaining_life_the
         assert done.returncode == 0, err
         assert out.decode().split() == [CANARIES[0]] * 12
         asked = {
-            name: one.tally.handed_out_valid[f"left-{name}", "endpoint"] + one.tally.handed_out_stale[f"left-{name}", "endpoint"]
+            name: one.counters.handed_out_valid[f"left-{name}", "endpoint"] + one.counters.handed_out_stale[f"left-{name}", "endpoint"]
             for name in lives
         }
     assert asked == {"60": 1, "40": 1, "20": 1, "14": 4}
@@ -142,7 +142,7 @@ async def test_200_first_requests_at_once_are_one_exchange_and_wait_for_nothing_
             together = time.perf_counter() - together
             assert one.cloud.sts.actions == {"AssumeRoleWithWebIdentity": 1}
             assert one.record.attempts == 1
-            assert one.cloud.toolbox.tally.handed_out_valid[NAME, "endpoint"] == 200
+            assert one.cloud.toolbox.counters.handed_out_valid[NAME, "endpoint"] == 200
             await one.fleet.apply(replace(running, identities=()))
             ratios.append(together / alone)
             if ratios[-1] <= 1.5:
@@ -207,7 +207,7 @@ async def test_a_failing_sts_is_told_everywhere_and_backed_off_from_and_costs_no
 async def outage(one: Stand, result: str, says: str, pause: float, logs: list[Any]) -> None:
     """From the refresh that fails first to the expiry of what is held."""
     key = (await one.endpoint.ask()).json["AccessKeyId"]
-    valid, stale = one.endpoint.tally.handed_out_valid, one.endpoint.tally.handed_out_stale
+    valid, stale = one.endpoint.counters.handed_out_valid, one.endpoint.counters.handed_out_stale
     assert await one.until_due() == pytest.approx(40, abs=0.01)
     failure = one.status["failure"]
     assert (failure["result"], failure["count"]) == (result, 1)

@@ -131,7 +131,7 @@ async def test_a_client_that_sends_and_never_reads_costs_no_memory(one: Endpoint
     """The kernel takes what it takes; after that no answer is made before there is room for it."""
     one.enrol()
     one.grant(tail="x" * 4096)
-    counter = one.tally.handed_out_valid
+    counter = one.counters.handed_out_valid
     answered, still = 0, 0
     _, writer = await asyncio.open_connection("127.0.0.1", one.port)  # whose reader takes 128 KiB unasked
     with closing(writer):

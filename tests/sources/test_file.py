@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.errors import NotReady, Rejected, Unavailable
 from agent.sources import file as module
 from agent.sources.file import FileSettings, FileSource
@@ -37,7 +37,7 @@ class Place:
         self.path = folder / "token"
         self.clock = FakeClock()
         self.source = FileSource(
-            FileSettings(path=str(self.path)), "demo", Toolbox(clock=self.clock, random=Random(1), tally=Tally(), http=no_http)
+            FileSettings(path=str(self.path)), "demo", Toolbox(clock=self.clock, random=Random(1), counters=Counters(), http=no_http)
         )
         self.source._memory = memory
 

@@ -12,7 +12,7 @@ import jwt
 import pytest
 
 from agent.claims import key_id
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.errors import NotReady, Rejected
 from agent.issuer.keyring import Keyring
 from agent.settings import Duration
@@ -32,7 +32,7 @@ async def no_http() -> Any:
 async def toolbox(tmp_path: Path) -> AsyncIterator[Toolbox]:
     clock = FakeClock(START + timedelta(milliseconds=700))
     async with Keyring(tmp_path / "state", "ES256", 30 * DAY, DAY, DAY, clock) as keyring:
-        yield Toolbox(clock=clock, random=Random(1), tally=Tally(), http=no_http, issuer=Issuer(url=URL, keyring=keyring))
+        yield Toolbox(clock=clock, random=Random(1), counters=Counters(), http=no_http, issuer=Issuer(url=URL, keyring=keyring))
 
 
 def claims_of(toolbox: Toolbox, text: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from agent.config.model import Identity
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.errors import NotReady, RefreshError, Rejected, Unavailable
 from agent.kube.clients import KubeClients
 from agent.settings import convert
@@ -403,7 +403,7 @@ async def test_what_nothing_asks_for_loads_nothing():
 
 
 async def test_without_a_way_to_an_api_server_the_identity_is_rejected():
-    toolbox = Toolbox(clock=FakeClock(), random=Random(1), tally=Tally(), http=None)
+    toolbox = Toolbox(clock=FakeClock(), random=Random(1), counters=Counters(), http=None)
     found = KubernetesSource(convert({"serviceAccount": {"namespace": "a", "name": "b"}}, KubernetesSettings), "demo", toolbox)
     assert found.host == ""
     with pytest.raises(Rejected, match="demo: "):
@@ -417,7 +417,7 @@ def test_an_identity_counts_for_the_namespace_and_the_api_server_of_its_service_
     identity = {"name": "x", "source": {"type": "kubernetes", "serviceAccount": account}, "provider": {"type": "generic", "audiences": []}}
     assert namespace(convert(identity, Identity)) == "tenant1"
     kube = KubeClients(FakeClock(), {})
-    toolbox = Toolbox(clock=FakeClock(), random=Random(1), tally=Tally(), http=None, kube=kube)
+    toolbox = Toolbox(clock=FakeClock(), random=Random(1), counters=Counters(), http=None, kube=kube)
     hosts = {
         KubernetesSource(convert({"serviceAccount": account, **more}, KubernetesSettings), "x", toolbox).host
         for more in ({}, {}, {"kubeconfig": "./a"}, {"kubeconfig": "./b"})

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.model import Grant, IdentityToken, Key, Paths, Secret
 from agent.sinks.files.sink import FilesSettings, FilesSink
 from agent.toolbox import Toolbox
@@ -76,7 +76,7 @@ def sink(directory: Path) -> FilesSink:
     async def nobody() -> Any:
         raise AssertionError
 
-    toolbox = Toolbox(clock=WallClock(), random=Random(), tally=Tally(), http=nobody)
+    toolbox = Toolbox(clock=WallClock(), random=Random(), counters=Counters(), http=nobody)
     made = FilesSink(FilesSettings(directory=str(directory)), IDENTITY, DIGEST, toolbox)
     made.retention.grace = GRACE
     return made

@@ -15,11 +15,11 @@ from tests.torture.story import GRACE, PERIOD, content, grant, number_in, report
 
 async def write(directory: Path, last: int) -> None:
     writer = sink(directory)
-    legacy = await writer.adopt()
+    prior = await writer.adopt()
     number = 0
-    if legacy and legacy.token:
-        number = number_in("token", legacy.token.reveal())
-        assert legacy.token.reveal() == content("token", number)
+    if prior and prior.token:
+        number = number_in("token", prior.token.reveal())
+        assert prior.token.reveal() == content("token", number)
     report(adopted=number, pid=os.getpid())
     while number < last:
         number += 1

@@ -13,7 +13,7 @@ import msgspec
 
 from agent.envvars import EnvVars, ServedAt
 from agent.errors import Rejected, Unavailable
-from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
+from agent.model import Credential, IdentityToken, Paths, PriorDelivery, Secret
 from agent.providers.aws import environment as variables
 from agent.providers.aws.credentials import Keys, SessionCredential, granted, read_keys
 from agent.providers.aws.errors import Attempt, ServiceError, sort
@@ -109,11 +109,11 @@ class AwsProvider:
             keys, expires_at = await self._ask("assume_role", parameters, question, keys=keys)
         return self._credential(keys, issued_at, expires_at)
 
-    def restore(self, legacy: Legacy) -> Credential | None:
+    def restore(self, prior: PriorDelivery) -> Credential | None:
         if not self._settings.exchange:
             return TokenFileCredential(self._settings, self._identity)
-        keys = read_keys(legacy.files["credentials"].reveal()) if "credentials" in legacy.files else None
-        issued_at, expires_at = legacy.delivery.credential_issued_at, legacy.delivery.credential_expires_at
+        keys = read_keys(prior.files["credentials"].reveal()) if "credentials" in prior.files else None
+        issued_at, expires_at = prior.delivery.credential_issued_at, prior.delivery.credential_expires_at
         return self._credential(keys, issued_at, expires_at) if keys and issued_at and expires_at else None
 
     def _credential(self, keys: Keys, issued_at: datetime, expires_at: datetime) -> SessionCredential:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from agent.envvars import EnvVars
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.http.client import PATIENCE, Wire
-from agent.model import Credential, IdentityToken, Legacy, Paths, Secret
+from agent.model import Credential, IdentityToken, Paths, PriorDelivery, Secret
 from agent.providers.azure import environment as variables
 from agent.providers.azure.client import Application, exchange
 from agent.providers.azure.credentials import AccessToken, TokenFileCredential
@@ -63,7 +63,7 @@ class AzureProvider:
             client_id=settings.client_id,
         )
 
-    def restore(self, legacy: Legacy) -> Credential | None:
+    def restore(self, prior: PriorDelivery) -> Credential | None:
         """An access token lies in no file, so after a restart it is asked for anew."""
         return None if self._settings.exchange else TokenFileCredential(self._settings)
 

@@ -12,7 +12,7 @@ from typing import Any
 from agent.envvars import EnvVars
 from agent.errors import Rejected
 from agent.http.client import PATIENCE, Wire
-from agent.model import Credential, IdentityToken, Legacy, Paths
+from agent.model import Credential, IdentityToken, Paths, PriorDelivery
 from agent.providers.gcp import gke
 from agent.providers.gcp.client import Exchange
 from agent.providers.gcp.credentials import AccessToken, IdToken, TokenFile, access_token
@@ -82,16 +82,16 @@ class GcpProvider:
             token=found, issued_at=issued_at, expires_at=expires_at, scopes=target.scopes, account=account, token_file=token_file
         )
 
-    def restore(self, legacy: Legacy) -> Credential | None:
-        audience = _restored_audience(self._settings, legacy)
+    def restore(self, prior: PriorDelivery) -> Credential | None:
+        audience = _restored_audience(self._settings, prior)
         if audience is None:
             return None
         target = _errand(self._settings, audience, self._settings.scopes)
         token_file = TokenFile(target=target, config=_config(self._settings))
         if not self._settings.exchange:
             return token_file
-        token = access_token(legacy.files["credentials"].reveal()) if "credentials" in legacy.files else None
-        issued_at, expires_at = legacy.delivery.credential_issued_at, legacy.delivery.credential_expires_at
+        token = access_token(prior.files["credentials"].reveal()) if "credentials" in prior.files else None
+        issued_at, expires_at = prior.delivery.credential_issued_at, prior.delivery.credential_expires_at
         if not (token and issued_at and expires_at):
             return None
         account = self._settings.service_account or ""
@@ -141,12 +141,12 @@ def _config(settings: GcpSettings) -> Mapping[str, Any]:
     return {name: value for name, value in shown.items() if value}
 
 
-def _restored_audience(settings: GcpSettings, legacy: Legacy) -> str | None:
+def _restored_audience(settings: GcpSettings, prior: PriorDelivery) -> str | None:
     """In GKE it is the one that was found before: finding it again would take the network."""
     if not settings.gke:
         return f"//iam.googleapis.com/{settings.workload_identity_provider}"
     try:
-        audience = json.loads(legacy.files["config"].reveal())["audience"]
+        audience = json.loads(prior.files["config"].reveal())["audience"]
     except (ValueError, LookupError, TypeError):
         return None
     return audience if isinstance(audience, str) and audience.startswith("identitynamespace:") else None

@@ -17,7 +17,7 @@ from typing import TypeVar
 import structlog
 
 from agent.errors import NotReady, RefreshError, Rejected, Unavailable
-from agent.model import Delivery, Grant, Legacy, Paths, Secret
+from agent.model import Delivery, Grant, Paths, PriorDelivery, Secret
 from agent.offload import in_thread
 from agent.settings import Duration, FileMode, Settings
 from agent.sinks.files.atomic_writer import FileAttributes
@@ -96,7 +96,7 @@ class FilesSink:
     async def read(self) -> Delivery | None:
         return await self._run("read", self._volume.read)
 
-    async def adopt(self) -> Legacy | None:
+    async def adopt(self) -> PriorDelivery | None:
         if not self._settings.adopt:
             return None
         found = await self._run("read", self._volume.adopt)
@@ -108,7 +108,7 @@ class FilesSink:
         except UnicodeDecodeError:  # whole and ours, but no agent wrote that
             return None
         token = files.pop("token", None)
-        return Legacy(token=token, files=files, delivery=found.manifest.delivery(0))
+        return PriorDelivery(token=token, files=files, delivery=found.manifest.delivery(0))
 
     async def recall(self, name: str) -> Secret | None:
         kept = await self._run("read", lambda attributes: self._volume.recall(self._paths.name(name), attributes))

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 
 from agent.clock import WallClock
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.providers.generic import GenericProvider, GenericSettings
 from agent.settings import convert
 from agent.toolbox import Toolbox
@@ -29,7 +29,7 @@ async def up(*, patience: float = 5.0, **server: Any) -> AsyncIterator[Subject]:
         async def session() -> aiohttp.ClientSession:
             return http
 
-        toolbox = Toolbox(clock=WallClock(), random=Random(0), tally=Tally(), http=session)
+        toolbox = Toolbox(clock=WallClock(), random=Random(0), counters=Counters(), http=session)
         yield Subject(
             server=nobody,
             toolbox=toolbox,

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from agent.errors import RefreshError, Rejected, Unavailable
-from agent.model import Credential, Delivery, Legacy, Paths, Secret
+from agent.model import Credential, Delivery, Paths, PriorDelivery, Secret
 from agent.providers.alibaba.provider import environment, faults, session_name, trust_of
 from agent.providers.alibaba.trust import Trust as RoleTrust
 from tests.fakes import FakeClock
@@ -32,11 +32,11 @@ async def alibaba() -> AsyncIterator[AlibabaCloud]:
         yield one
 
 
-def delivered(credential: Credential) -> Legacy:
+def delivered(credential: Credential) -> PriorDelivery:
     """As a sink hands it back after a restart."""
     times = {"credential_issued_at": credential.issued_at, "credential_expires_at": credential.expires_at}
     delivery = Delivery(generation=0, token_issued_at=None, token_expires_at=None, **times)
-    return Legacy(token=None, files=credential.files(PATHS), delivery=delivery)
+    return PriorDelivery(token=None, files=credential.files(PATHS), delivery=delivery)
 
 
 async def failure(one: AlibabaCloud, token: Any = None, **settings: Any) -> RefreshError:
@@ -320,11 +320,11 @@ async def test_a_restart_finds_the_session_in_its_files_without_asking(alibaba: 
 )
 async def test_files_that_hold_no_session_restore_nothing(alibaba: AlibabaCloud, text: str | None) -> None:
     provider = alibaba.provider()
-    legacy = delivered(await provider.exchange(alibaba.token()))
-    files = {name: secret for name, secret in legacy.files.items() if name != "credentials"}
+    prior = delivered(await provider.exchange(alibaba.token()))
+    files = {name: secret for name, secret in prior.files.items() if name != "credentials"}
     if text is not None:
         files["credentials"] = Secret(text)
-    assert provider.restore(Legacy(token=None, files=files, delivery=legacy.delivery)) is None
+    assert provider.restore(PriorDelivery(token=None, files=files, delivery=prior.delivery)) is None
 
 
 async def test_the_command_lines_file_is_what_alibabas_sdk_reads(alibaba: AlibabaCloud, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from agent.errors import RefreshError, Rejected, Unavailable
-from agent.model import Credential, Delivery, Legacy, Paths, Secret
+from agent.model import Credential, Delivery, Paths, PriorDelivery, Secret
 from agent.providers.aws.provider import environment, faults
 from tests.servers.cloud import ROLE, Cloud, aws_settings, cloud
 from tests.servers.issuer import SUBJECT, rsa_key
@@ -30,12 +30,12 @@ async def aws() -> AsyncIterator[Cloud]:
         yield one
 
 
-def delivered(credential: Credential) -> Legacy:
+def delivered(credential: Credential) -> PriorDelivery:
     """As a sink hands it back after a restart."""
     issued_at, expires_at = credential.issued_at, credential.expires_at
     times = {"credential_issued_at": issued_at, "credential_expires_at": expires_at}
     delivery = Delivery(generation=0, token_issued_at=None, token_expires_at=None, **times)
-    return Legacy(token=None, files=credential.files(PATHS), delivery=delivery)
+    return PriorDelivery(token=None, files=credential.files(PATHS), delivery=delivery)
 
 
 async def failure(one: Cloud, token: Any = None, **settings: Any) -> RefreshError:
@@ -382,11 +382,11 @@ async def test_a_restart_finds_the_session_in_its_files_without_asking(aws: Clou
 )
 async def test_files_that_hold_no_session_restore_nothing(aws: Cloud, text: str | None) -> None:
     provider = aws.provider()
-    legacy = delivered(await provider.exchange(aws.issuer.token()))
-    files = {name: secret for name, secret in legacy.files.items() if name != "credentials"}
+    prior = delivered(await provider.exchange(aws.issuer.token()))
+    files = {name: secret for name, secret in prior.files.items() if name != "credentials"}
     if text is not None:
         files["credentials"] = Secret(text)
-    assert provider.restore(Legacy(token=None, files=files, delivery=legacy.delivery)) is None
+    assert provider.restore(PriorDelivery(token=None, files=files, delivery=prior.delivery)) is None
 
 
 def test_a_narrowed_session_leaves_no_file_that_gives_the_wide_one() -> None:

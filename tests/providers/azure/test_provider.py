@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.errors import Rejected, Unavailable
-from agent.model import Delivery, Legacy, Paths, Secret
+from agent.model import Delivery, Paths, PriorDelivery, Secret
 from agent.providers.azure.provider import environment, trust_of, variant_of, variants
 from tests.servers.azure import Azure, azure, azure_settings, failure
 from tests.servers.entra import AUDIENCE, CLIENT, TENANT
@@ -190,7 +190,7 @@ async def test_without_a_token_there_is_nothing_to_exchange(cloud: Azure) -> Non
     assert cloud.entra.requests == 0
 
 
-def delivered(files: Any) -> Legacy:
+def delivered(files: Any) -> PriorDelivery:
     now = datetime.now(UTC)
     delivery = Delivery(
         generation=0,
@@ -199,7 +199,7 @@ def delivered(files: Any) -> Legacy:
         credential_issued_at=now,
         credential_expires_at=now + timedelta(hours=1),
     )
-    return Legacy(token=Secret("x"), files=files, delivery=delivery)
+    return PriorDelivery(token=Secret("x"), files=files, delivery=delivery)
 
 
 async def test_exchange_false_leaves_all_of_it_to_the_sdk(cloud: Azure) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent.errors import RefreshError
-from agent.model import Credential, Delivery, Legacy, Paths
+from agent.model import Credential, Delivery, Paths, PriorDelivery
 from tests.servers.gcp import Google
 
 PATHS = Paths(directory=PurePosixPath("/var/run/identities/reader"))
@@ -16,12 +16,12 @@ READ_ONLY = "https://www.googleapis.com/auth/devstorage.read_only"
 STATUS = "/v1/projects/-/serviceAccounts/"
 
 
-def delivered(credential: Credential) -> Legacy:
+def delivered(credential: Credential) -> PriorDelivery:
     """As a sink hands it back after a restart."""
     issued_at, expires_at = credential.issued_at, credential.expires_at
     times = {"credential_issued_at": issued_at, "credential_expires_at": expires_at}
     delivery = Delivery(generation=0, token_issued_at=None, token_expires_at=None, **times)
-    return Legacy(token=None, files=credential.files(PATHS), delivery=delivery)
+    return PriorDelivery(token=None, files=credential.files(PATHS), delivery=delivery)
 
 
 async def failure(one: Google, token: Any = None, variant: str = "", **settings: Any) -> RefreshError:

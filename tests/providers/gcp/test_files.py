@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.errors import NotReady, Rejected
-from agent.model import Legacy, Prepares, Secret
+from agent.model import Prepares, PriorDelivery, Secret
 from agent.providers.gcp.provider import environment
 from tests.providers.gcp.case import MIDDLE, PATHS, STATUS, delivered, failure
 from tests.servers.gcp import ACCOUNT, GKE_AUDIENCE, PATH, Google, answer, gcp_settings, google
@@ -35,8 +35,8 @@ async def test_in_gke_the_cluster_is_asked_for_at_the_first_token_and_once(cloud
     assert restored is not None
     assert restored.files(PATHS) == credential.files(PATHS)
     for config in ("", "[]", "{}", '{"audience": 5}', '{"audience": "//evil"}'):
-        legacy = delivered(credential)
-        assert cloud.provider(gke=True).restore(replace(legacy, files={**legacy.files, "config": Secret(config)})) is None
+        prior = delivered(credential)
+        assert cloud.provider(gke=True).restore(replace(prior, files={**prior.files, "config": Secret(config)})) is None
 
 
 async def test_a_metadata_server_that_is_not_there_yet_is_waited_for(cloud: Google) -> None:
@@ -93,11 +93,11 @@ async def test_what_a_sink_left_is_the_same_credential(cloud: Google) -> None:
 @pytest.mark.parametrize("text", [None, "", "one\ntwo", "a b", "x" * 20000], ids=lambda text: str(text)[:9])
 async def test_what_is_no_token_is_not_restored(cloud: Google, text: str | None) -> None:
     provider = cloud.provider()
-    legacy = delivered(await provider.exchange(cloud.token()))
-    files = {name: secret for name, secret in legacy.files.items() if name != "credentials"}
+    prior = delivered(await provider.exchange(cloud.token()))
+    files = {name: secret for name, secret in prior.files.items() if name != "credentials"}
     if text is not None:
         files["credentials"] = Secret(text)
-    assert provider.restore(Legacy(token=None, files=files, delivery=legacy.delivery)) is None
+    assert provider.restore(PriorDelivery(token=None, files=files, delivery=prior.delivery)) is None
 
 
 async def test_the_token_file_form_has_source_file_and_exactly_one_of_two_urls(cloud: Google) -> None:

@@ -223,7 +223,7 @@ async def test_no_header_and_no_query_makes_a_metric_or_a_rendering_more(one: En
         await get(one, f"https://vault.azure.net{number}", header=f"wrong-{number}")
         await get(one, f"https://vault.azure.net{number}")
         await get(one, VAULT, f"client_id={number}")
-    assert set(one.tally.metadata_requests) == {("appservice", "400"), ("appservice", "401")}
+    assert set(one.counters.metadata_requests) == {("appservice", "400"), ("appservice", "401")}
     assert not one.server._portions
 
 

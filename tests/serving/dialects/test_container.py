@@ -130,7 +130,7 @@ async def test_what_is_handed_out_late_is_counted_so_and_what_has_expired_is_not
     async with endpoint(None, clock) as one:
         one.enrol()
         one.grant()
-        valid, stale = one.tally.handed_out_valid, one.tally.handed_out_stale
+        valid, stale = one.counters.handed_out_valid, one.counters.handed_out_stale
         for minutes, expected in ((0, (1, 0)), (40, (2, 0)), (40.1, (2, 1)), (59.9, (2, 2))):
             clock.jump(minutes * 60 - (clock.now() - one.store.newest(Key(NAME)).credential.issued_at).total_seconds())  # type: ignore[union-attr,operator]
             assert (await one.ask()).status == 200
@@ -139,7 +139,7 @@ async def test_what_is_handed_out_late_is_counted_so_and_what_has_expired_is_not
         found = await one.ask()
         assert found.status == 503
         assert not any(canary.encode() in found.raw for canary in CANARIES)
-        assert one.tally.metadata_requests == {("container", "200"): 4, ("container", "503"): 1}
+        assert one.counters.metadata_requests == {("container", "200"): 4, ("container", "503"): 1}
 
 
 async def test_a_change_of_margins_is_heeded_at_once() -> None:
@@ -151,7 +151,7 @@ async def test_a_change_of_margins_is_heeded_at_once() -> None:
         await one.ask()
         one.enrol(margin=1200.0)
         await one.ask()
-        assert (one.tally.handed_out_valid[NAME, "endpoint"], one.tally.handed_out_stale[NAME, "endpoint"]) == (1, 1)
+        assert (one.counters.handed_out_valid[NAME, "endpoint"], one.counters.handed_out_stale[NAME, "endpoint"]) == (1, 1)
 
 
 async def test_a_grant_without_a_margin_is_late_once_it_is_stale() -> None:
@@ -163,7 +163,7 @@ async def test_a_grant_without_a_margin_is_late_once_it_is_stale() -> None:
         await one.ask()
         clock.jump(1)
         await one.ask()
-        assert (one.tally.handed_out_valid[NAME, "endpoint"], one.tally.handed_out_stale[NAME, "endpoint"]) == (1, 1)
+        assert (one.counters.handed_out_valid[NAME, "endpoint"], one.counters.handed_out_stale[NAME, "endpoint"]) == (1, 1)
 
 
 async def test_refusals_are_json_with_code_and_message(one: Endpoint) -> None:

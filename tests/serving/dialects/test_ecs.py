@@ -156,7 +156,7 @@ async def test_it_and_ec2s_share_their_paths_and_are_told_apart_by_headers(one: 
     ):
         assert found.status in {401, 403, 404}
         assert clean(found)
-    assert {dialect for dialect, code in one.tally.metadata_requests if code == "200"} == {"ecs", "imds"}
+    assert {dialect for dialect, code in one.counters.metadata_requests if code == "200"} == {"ecs", "imds"}
 
 
 def test_the_patience_is_less_than_the_sdks_second() -> None:

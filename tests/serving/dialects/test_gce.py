@@ -176,7 +176,7 @@ async def test_all_of_it_at_once_has_names_in_camel_case_and_no_token(one: Endpo
     assert "token" not in json.dumps(found)
     flat = (await get(one, f"{V1}instance/service-accounts/default/?recursive=true&alt=text")).body.decode()
     assert flat == f"aliases default\nemail {ACCOUNT}\nscopes {CLOUD_PLATFORM}\nscopes {EMAIL}\n"
-    assert one.tally.handed_out_valid == {}
+    assert one.counters.handed_out_valid == {}
 
 
 @pytest.mark.parametrize(

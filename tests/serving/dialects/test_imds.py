@@ -156,7 +156,7 @@ async def test_the_documents_that_sdks_read_their_region_and_account_from(one: E
     assert document["instanceId"] == (await get(one, "/latest/meta-data/instance-id", token)).body.decode()
     info = (await get(one, "/latest/meta-data/iam/info", token)).json
     assert (info["Code"], info["InstanceProfileArn"]) == ("Success", "arn:aws:iam::123456789012:instance-profile/s3-reader-role")
-    assert one.tally.handed_out_valid == {}, "none of it is a credential"
+    assert one.counters.handed_out_valid == {}, "none of it is a credential"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ async def test_in_an_outage_what_is_still_valid_is_served_and_what_has_expired_i
     for minutes, status, stale in ((0, 200, 0), (36, 200, 1), (23.9, 200, 2), (0.2, 503, 2)):
         clock.jump(minutes * 60)
         found = await get(one, f"{CREDENTIALS}s3-reader-role", token)
-        assert (found.status, one.tally.handed_out_stale[NAME, "endpoint"]) == (status, stale), minutes
+        assert (found.status, one.counters.handed_out_stale[NAME, "endpoint"]) == (status, stale), minutes
 
 
 @pytest.mark.parametrize("headers", [{"X-aliyun-ecs-metadata-token": "x"}, {"X-aliyun-ecs-metadata-token-ttl-seconds": "60"}])

@@ -140,7 +140,7 @@ async def test_the_authorization_is_in_no_log_and_no_metric(one: Endpoint, caplo
         await one.send(f"GET /alibaba/{NAME}/{AUTHORIZATION}/credentials HTTP/1.1\r\nHost\r\n\r\n".encode(), quiet=0.05)
     assert AUTHORIZATION not in repr([(record.getMessage(), record.exc_info, record.__dict__) for record in caplog.records])
     assert AUTHORIZATION not in repr(logs)
-    assert AUTHORIZATION not in repr((one.tally.metadata_requests, one.tally.handed_out_valid))
+    assert AUTHORIZATION not in repr((one.counters.metadata_requests, one.counters.handed_out_valid))
 
 
 def test_the_patience_is_less_than_the_five_seconds_of_the_sdk_for_node() -> None:

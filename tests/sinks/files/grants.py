@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.model import Grant, IdentityToken, Key, Paths, Secret
 from agent.sinks.files.sink import FilesSettings, FilesSink
 from agent.toolbox import Toolbox
@@ -63,7 +63,7 @@ class Bench:
         self.sinks: list[FilesSink] = []
 
     def sink(self, directory: Path, *, identity: str = "app", digest: str = DIGEST, **settings: Any) -> FilesSink:
-        toolbox = Toolbox(clock=self.clock, random=self.random, tally=Tally(), http=no_network)
+        toolbox = Toolbox(clock=self.clock, random=self.random, counters=Counters(), http=no_network)
         sink = FilesSink(FilesSettings(directory=str(directory), **settings), identity, digest, toolbox)
         self.sinks.append(sink)
         return sink

@@ -17,7 +17,7 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.errors import Rejected
 from agent.model import Grant, Key, Secret
 from agent.record import Profile
@@ -315,33 +315,35 @@ async def out_of_descriptors(_bench: Bench) -> None:
     )
     store.enrol(profile)
     granted = store.granted(grant)
-    courier = Courier("app", sink, store=store, clock=clock, random=Random(1), tally=Tally())
+    courier = Courier("app", sink, store=store, clock=clock, random=Random(1), counters=Counters())
     with capture_logs() as logs:
         carrying = asyncio.ensure_future(courier.carry())
-        await until(lambda: landed(store) is not None)
+        await until(lambda: sink_checked(store) is not None)
         before = contents(ROOT / "app")
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
         for count in range(20):
             await clock.advance(11)
-            await until(lambda count=count: (found := store.record(Key("app")).landings[sink.name]).failure and found.failure.count > count)
-            landing = store.record(Key("app")).landings[sink.name]
-            assert landing.delivery
-            assert landing.losses == 0
-            assert "EMFILE" in landing.failure.message
+            await until(
+                lambda count=count: (found := store.record(Key("app")).sink_statuses[sink.name]).failure and found.failure.count > count
+            )
+            sink_status = store.record(Key("app")).sink_statuses[sink.name]
+            assert sink_status.delivery
+            assert sink_status.losses == 0
+            assert "EMFILE" in sink_status.failure.message
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         await clock.advance(11)
-        await until(lambda: store.record(Key("app")).landings[sink.name].failure is None)
+        await until(lambda: store.record(Key("app")).sink_statuses[sink.name].failure is None)
         carrying.cancel()
-    assert granted.generation == store.record(Key("app")).landings[sink.name].generation
+    assert granted.generation == store.record(Key("app")).sink_statuses[sink.name].generation
     assert contents(ROOT / "app") == before
     assert [entry["event"] for entry in logs] == ["grant.delivered", "delivery.failed", "delivery.recovered"]
     await sink.close()
 
 
-def landed(store: Store) -> Grant | None:
+def sink_checked(store: Store) -> Grant | None:
     record = store.record(Key("app"))
-    return record.grant if record and record.landings else None
+    return record.grant if record and record.sink_statuses else None
 
 
 async def until(true) -> None:

@@ -21,20 +21,20 @@ async def test_a_restart_adopts_token_files_and_times(bench: Bench, directory: P
     await left_by_an_earlier_process(bench, directory)
     before = generations(directory)
     sink = bench.sink(directory)
-    legacy = await sink.adopt()
-    assert legacy
-    assert legacy.token
-    assert legacy.token.reveal() == "header.payload.signature.app.5"
-    assert {name: secret.reveal()[:9] for name, secret in legacy.files.items()} == {
+    prior = await sink.adopt()
+    assert prior
+    assert prior.token
+    assert prior.token.reveal() == "header.payload.signature.app.5"
+    assert {name: secret.reveal()[:9] for name, secret in prior.files.items()} == {
         "config": "{}token=/",
         "credentialsFile": "[default]",
         "namespace": "demo",
     }
-    assert legacy.delivery.generation == 0
-    assert legacy.delivery.token_expires_at == START.replace(hour=1)
-    assert legacy.delivery.credential_expires_at == START.replace(hour=2)
+    assert prior.delivery.generation == 0
+    assert prior.delivery.token_expires_at == START.replace(hour=1)
+    assert prior.delivery.credential_expires_at == START.replace(hour=2)
     assert generations(directory) == before
-    assert await sink.read() == legacy.delivery
+    assert await sink.read() == prior.delivery
 
 
 async def test_links_that_a_crash_left_out_are_made_and_what_it_left_behind_goes(bench: Bench, directory: Path) -> None:

@@ -102,8 +102,8 @@ async def test_killed_at_any_step_of_the_first_write(bench: Bench, directory: Pa
         fuse.left = -1
         await sink.close()
         successor = bench.sink(directory)
-        legacy = await successor.adopt()
-        if legacy:
+        prior = await successor.adopt()
+        if prior:
             check_reader(directory, {"t.app.1"})
         await successor.write(numbered(2))
         check_reader(directory, {"t.app.2"})

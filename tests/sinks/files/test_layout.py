@@ -60,10 +60,10 @@ async def test_files_bear_the_names_and_the_mount_path_that_the_operator_chose(b
 
 async def bench_restart(bench: Bench, sink, directory: Path, **settings) -> str:
     await sink.close()
-    legacy = await bench.sink(directory, **settings).adopt()
-    assert legacy
-    assert legacy.token
-    return legacy.token.reveal()
+    prior = await bench.sink(directory, **settings).adopt()
+    assert prior
+    assert prior.token
+    return prior.token.reveal()
 
 
 @pytest.mark.parametrize(
