@@ -7,8 +7,8 @@ from random import Random
 from agent.counters import Counters
 from agent.dialects import credential_margin
 from agent.record import Profile
-from agent.rotation.keeper import Habits, Keeper
-from agent.rotation.limiter import Gate
+from agent.rotation.keeper import Keeper, KeeperOptions
+from agent.rotation.limiter import FairLimiter
 from agent.schedule import Policy
 from agent.store import Store
 from tests.fakes import START, FakeClock, FakeProvider, FakeSource, settle
@@ -29,7 +29,7 @@ class Rig:
         self.clock = FakeClock()
         self.store = Store()
         self.counters = Counters()
-        self.gate = Gate(16)
+        self.limiter = FairLimiter(16)
         self.source = FakeSource(self.clock, lifetime=lifetime)
         self.provider = FakeProvider(self.clock, lifetime=credential, host=host)
         self.random = Random(seed)
@@ -42,18 +42,18 @@ class Rig:
             token_policy=Policy(**policy),
             credential_policy=Policy(margin=credential_margin(dialects), **policy),
         )
-        self.habits = Habits(timeout=timeout)
+        self.options = KeeperOptions(timeout=timeout)
         self.record = self.store.enrol(self.profile)
         self.tasks = []
 
-    def keeper(self, profile=None, source=None, provider=None, habits=None):
+    def keeper(self, profile=None, source=None, provider=None, options=None):
         return Keeper(
             profile or self.profile,
             source or self.source,
             provider or self.provider,
-            habits=habits or self.habits,
+            options=options or self.options,
             store=self.store,
-            gate=self.gate,
+            limiter=self.limiter,
             clock=self.clock,
             random=self.random,
             counters=self.counters,

@@ -9,7 +9,7 @@ from agent.config.model import Config, Identity
 from agent.dialects import credential_margin, token_margin
 from agent.model import Secret
 from agent.record import Profile
-from agent.rotation.keeper import Habits
+from agent.rotation.keeper import KeeperOptions
 from agent.schedule import Backoff, Policy
 from agent.sources.kubernetes import KubernetesSettings
 
@@ -67,10 +67,10 @@ def vacant(identity: Identity, sinks: tuple[str, ...], authorization: Secret | N
     )
 
 
-def habits(identity: Identity, config: Config) -> Habits:
+def keeper_options(identity: Identity, config: Config) -> KeeperOptions:
     """How its keeper goes about it."""
     general = config.refresh
-    return Habits(
+    return KeeperOptions(
         timeout=float((identity.refresh.timeout or general.timeout).seconds),
         backoff=Backoff(initial=float(general.backoff.initial.seconds), max=float(general.backoff.max.seconds)),
         namespace=namespace(identity),

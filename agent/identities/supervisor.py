@@ -22,14 +22,14 @@ from agent.identities.authorization import Authorizations, recall
 from agent.identities.bound import Following, Former
 from agent.identities.ledger import Ledger, Revocation
 from agent.identities.orphans import Orphans, delivered
-from agent.identities.profiles import habits, profile, vacant
+from agent.identities.profiles import keeper_options, profile, vacant
 from agent.identities.suspension import suspension
 from agent.identities.withdrawal import close, whereabouts, withdraw
 from agent.liveness import within
 from agent.model import Key, Secret, Sink, Source
 from agent.rotation.courier import Courier
 from agent.rotation.keeper import Keeper
-from agent.rotation.limiter import Gate
+from agent.rotation.limiter import FairLimiter
 from agent.rotation.max_use import limit_use
 from agent.serviceaccounts.annotations import account_of, followed
 from agent.sources.file import FileSettings
@@ -64,7 +64,7 @@ class Fleet:
         self._tasks = tasks
         self._environ = environ
         self._authorizations = Authorizations()
-        self._gate = Gate(16)
+        self._limiter = FairLimiter(16)
         self._config = Config(identities=())
         self._members: dict[str, Member] = {}
         self._configured: dict[str, Identity] = {}
@@ -91,7 +91,7 @@ class Fleet:
         files, before_files = await fingerprints(config, self._files), self._files
         same = config.refresh == self._config.refresh and config.issuer == self._config.issuer
         if config.refresh.concurrency != self._config.refresh.concurrency or not self._members:
-            self._gate = Gate(config.refresh.concurrency)
+            self._limiter = FairLimiter(config.refresh.concurrency)
         gone = [name for name in self._configured if name not in wanted]
         tenants = config.tenancy.namespaces == self._config.tenancy.namespaces
         kept = {name for name, identity in wanted.items() if same and self._configured.get(name) == identity}
@@ -262,9 +262,9 @@ class Fleet:
             about,
             self._source(identity),
             providers.build(identity.provider, identity.name, tools),
-            habits=habits(identity, self._config),
+            options=keeper_options(identity, self._config),
             store=self._store,
-            gate=self._gate,
+            limiter=self._limiter,
             clock=tools.clock,
             random=tools.random,
             counters=tools.counters,

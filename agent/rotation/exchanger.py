@@ -12,7 +12,7 @@ LEAST_LEFT = 60.0
 """Seconds: a token with less life left is not used for an exchange."""
 
 
-class Supply:
+class Exchanger:
     """Of one identity. Raises NotReady, Unavailable, Rejected or Defect."""
 
     def __init__(self, profile: Profile, source: Source, provider: Provider, clock: Clock) -> None:

@@ -18,8 +18,8 @@ from agent.liveness import within
 from agent.model import Credential, Grant, IdentityToken, Key, Provider, Sink, Source
 from agent.record import Profile, Record
 from agent.rotation.adoption import adopt
-from agent.rotation.exchanger import Supply
-from agent.rotation.limiter import Gate
+from agent.rotation.exchanger import Exchanger
+from agent.rotation.limiter import FairLimiter
 from agent.rotation.plan import Plan, note_on
 from agent.schedule import Backoff
 from agent.serviceaccounts.confirmation import confirm_account, confirm_renewal, described
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Habits:
+class KeeperOptions:
     """How a keeper goes about it."""
 
     timeout: float = 10.0
@@ -48,9 +48,9 @@ class Keeper:
         source: Source,
         provider: Provider,
         *,
-        habits: Habits,
+        options: KeeperOptions,
         store: Store,
-        gate: Gate,
+        limiter: FairLimiter,
         clock: Clock,
         random: Random,
         counters: Counters,
@@ -58,10 +58,10 @@ class Keeper:
         self._profile = profile
         self._source = source
         self._provider = provider
-        self._supply = Supply(profile, source, provider, clock)
-        self._habits = habits
+        self._exchanger = Exchanger(profile, source, provider, clock)
+        self._options = options
         self._store = store
-        self._gate = gate
+        self._limiter = limiter
         self._clock = clock
         self._random = random
         self._counters = counters
@@ -80,14 +80,14 @@ class Keeper:
                     await self._source.changed()
             except RefreshError as error:
                 self._log.warning("source.watch_failed", error=str(error))
-                await self._clock.sleep(self._habits.backoff.max)
+                await self._clock.sleep(self._options.backoff.max)
                 continue
             except Exception as error:  # noqa: BLE001  # a bug is kept to its identity: what is due by the clock still is
                 self._log.error("source.watch_failed", error=type(error).__name__, frames=frames(error))  # no message: as below
-                await self._clock.sleep(self._habits.backoff.max)
+                await self._clock.sleep(self._options.backoff.max)
                 continue
             self._store.nudge(Key(self._profile.name))
-            await self._clock.sleep(self._habits.backoff.initial)
+            await self._clock.sleep(self._options.backoff.initial)
 
     async def keep(self, variant: str = "", sinks: Sequence[Sink] = ()) -> None:
         """Keeps one key fresh; for ever, or until a run-time variant has gone unused for one lifetime.
@@ -101,7 +101,7 @@ class Keeper:
         if not variant and record.grant is None:
             await adopt(sinks, self._profile, self._source, self._provider, self._store, self._clock)
         if ours := self._ours(record):
-            self._supply.token = self._supply.token or ours.token
+            self._exchanger.token = self._exchanger.token or ours.token
         while True:
             plan.observe(self._ours(record), self._clock.now())
             due = plan.due(self._clock.now())
@@ -131,13 +131,13 @@ class Keeper:
         return record.grant if record.grant and record.grant.digest == self._profile.digest else None
 
     async def _attempt(self, record: Record, plan: Plan, *, token_due: bool, credential_due: bool) -> None:
-        began, result, token = self._clock.now(), "success", self._supply.token
+        began, result, token = self._clock.now(), "success", self._exchanger.token
         error: RefreshError | None = None
         try:
-            async with self._gate.slot(self._supply.host, self._habits.namespace or f"identity {self._profile.name}"):
+            async with self._limiter.slot(self._exchanger.host, self._options.namespace or f"identity {self._profile.name}"):
                 began = self._clock.now()
-                with within(self._habits.timeout):
-                    async with asyncio.timeout(self._habits.timeout):
+                with within(self._options.timeout):
+                    async with asyncio.timeout(self._options.timeout):
                         result = await self._refresh(record, plan, token_due=token_due, credential_due=credential_due)
         except TimeoutError:
             error = self._silence()
@@ -155,12 +155,12 @@ class Keeper:
         )
         self._say(record, error)
         if isinstance(error, Ended):
-            self._supply.token = None
+            self._exchanger.token = None
             self._end()
         self._store.attempted(record.key, error, now)
         if error and record.failure:
-            owes_token = token_due and self._supply.token is token
-            plan.failed(error, record.failure.count, now, self._habits.backoff, token=owes_token, credential=credential_due)
+            owes_token = token_due and self._exchanger.token is token
+            plan.failed(error, record.failure.count, now, self._options.backoff, token=owes_token, credential=credential_due)
 
     async def _refresh(self, record: Record, plan: Plan, *, token_due: bool, credential_due: bool) -> str:
         """One attempt. Returns `success` or `unchanged`."""
@@ -169,19 +169,19 @@ class Keeper:
         account = own.account if own else None
         confirm_renewal(self._profile, account, now)
         unwatched = account is not None and not account.watched  # then only the API server's answer says that it still exists
-        fetched = token_due or (credential_due and (unwatched or self._supply.used_up(now)))
-        token = await self._fetch() if fetched else self._supply.token
+        fetched = token_due or (credential_due and (unwatched or self._exchanger.used_up(now)))
+        token = await self._fetch() if fetched else self._exchanger.token
         ours = self._ours(record)
         credential = ours.credential if ours else None
         if credential_due or credential is None:
             try:
-                credential = await self._supply.exchange(token, record.key.variant)
+                credential = await self._exchanger.exchange(token, record.key.variant)
             except BaseException:
                 held = self._ours(record)
                 if held and held.token != token:  # the token is good, and files wait for it
                     self._grant(record, plan, token, held.credential, token_brought=fetched)
                 raise
-            if token and not (self._supply.token and self._supply.token.principal == token.principal):
+            if token and not (self._exchanger.token and self._exchanger.token.principal == token.principal):
                 raise NotReady(f"{self._profile.name}: while its token was exchanged, another principal's took its place")
         token_unchanged = ours is not None and _expiry(token) == _expiry(ours.token)
         credential_unchanged = ours is not None and credential.expires_at == ours.credential.expires_at
@@ -194,7 +194,7 @@ class Keeper:
 
     async def _fetch(self) -> IdentityToken | None:
         """Return a new token. If it is another principal's than the one before, what that one was granted ends first."""
-        token = await self._supply.fetch()
+        token = await self._exchanger.fetch()
         if token is None:
             return None
         confirm_account(self._profile, token)
@@ -216,7 +216,7 @@ class Keeper:
         hosts = dict.fromkeys(filter(None, (self._source.host, self._provider.host)))
         whom = " or ".join(hosts) or f"source {self._profile.source} or provider {self._profile.provider}"
         return Unavailable(
-            f"{name}: no answer from {whom} within {self._habits.timeout:g} s",
+            f"{name}: no answer from {whom} within {self._options.timeout:g} s",
             remedy=f"`wi-agent doctor {name}` says which link; refresh.timeout sets the limit",
         )
 

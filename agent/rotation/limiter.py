@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from agent.liveness import within
 
 
-class Gate:
+class FairLimiter:
     """Slots per host."""
 
     def __init__(self, slots: int) -> None:

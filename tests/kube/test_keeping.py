@@ -13,8 +13,8 @@ from agent.counters import Counters
 from agent.model import Key
 from agent.providers.generic import GenericProvider, GenericSettings
 from agent.record import Profile
-from agent.rotation.keeper import Habits, Keeper
-from agent.rotation.limiter import Gate
+from agent.rotation.keeper import Keeper, KeeperOptions
+from agent.rotation.limiter import FairLimiter
 from agent.schedule import Policy, State
 from agent.settings import Duration, convert
 from agent.sources.kubernetes import KubernetesSettings, KubernetesSource
@@ -39,9 +39,17 @@ class Kept:
         policy = Policy(at=0.8, jitter=0.0)
         profile = Profile(name="demo", digest="d", source="kubernetes", provider="generic", sinks=(), token_policy=policy)
         self.record = self.store.enrol(profile)
-        gate = Gate(16)
+        limiter = FairLimiter(16)
         self.keeper = Keeper(
-            profile, source, provider, habits=Habits(), store=self.store, gate=gate, clock=clock, random=Random(1), counters=Counters()
+            profile,
+            source,
+            provider,
+            options=KeeperOptions(),
+            store=self.store,
+            limiter=limiter,
+            clock=clock,
+            random=Random(1),
+            counters=Counters(),
         )
 
     @property

@@ -6,7 +6,7 @@ import pytest
 
 from agent.errors import Defect, Rejected
 from agent.record import Profile
-from agent.rotation.exchanger import LEAST_LEFT, Supply
+from agent.rotation.exchanger import LEAST_LEFT, Exchanger
 from tests.fakes import FakeClock, FakeProvider, FakeSource, settle
 
 PROFILE = Profile(name="demo", digest="d", source="file", provider="aws", sinks=())
@@ -17,7 +17,7 @@ class Scene:
         self.clock = FakeClock()
         self.source = FakeSource(self.clock, lifetime=token)
         self.provider = FakeProvider(self.clock, lifetime=credential)
-        self.supply = Supply(PROFILE, self.source, self.provider, self.clock)
+        self.exchanger = Exchanger(PROFILE, self.source, self.provider, self.clock)
 
 
 async def test_who_asks_for_a_token_while_it_is_fetched_gets_the_same_one():
@@ -29,43 +29,43 @@ async def test_who_asks_for_a_token_while_it_is_fetched_gets_the_same_one():
         return await given(audiences)
 
     scene.source.fetch = slowly
-    both = [asyncio.ensure_future(scene.supply.fetch()) for _ in range(2)]
+    both = [asyncio.ensure_future(scene.exchanger.fetch()) for _ in range(2)]
     await scene.clock.advance(1)
     await settle()
     first, second = (each.result() for each in both)
-    assert first is second is scene.supply.token
+    assert first is second is scene.exchanger.token
     assert len(scene.source.script.calls) == 1
     scene.source.fetch = given
-    assert await scene.supply.fetch() is not first, "who asks afterwards wants a new one"
+    assert await scene.exchanger.fetch() is not first, "who asks afterwards wants a new one"
 
 
 async def test_a_token_is_used_up_a_minute_before_its_end_and_when_an_exchange_was_refused_with_it():
     scene = Scene(token=LEAST_LEFT + 10)
-    assert scene.supply.used_up(scene.clock.now())
-    token = await scene.supply.fetch()
-    assert not scene.supply.used_up(scene.clock.now())
+    assert scene.exchanger.used_up(scene.clock.now())
+    token = await scene.exchanger.fetch()
+    assert not scene.exchanger.used_up(scene.clock.now())
     scene.provider.script.fault = Rejected("no")
     with pytest.raises(Rejected):
-        await scene.supply.exchange(token, "")
-    assert scene.supply.used_up(scene.clock.now())
-    await scene.supply.fetch()
-    assert not scene.supply.used_up(scene.clock.now())
+        await scene.exchanger.exchange(token, "")
+    assert scene.exchanger.used_up(scene.clock.now())
+    await scene.exchanger.fetch()
+    assert not scene.exchanger.used_up(scene.clock.now())
     scene.clock.jump(11)
-    assert scene.supply.used_up(scene.clock.now())
+    assert scene.exchanger.used_up(scene.clock.now())
 
 
 @pytest.mark.parametrize(("token", "credential"), [(0.0, 3600.0), (3600.0, 0.0)])
 async def test_what_is_dead_when_it_comes_takes_the_place_of_nothing(token, credential):
     scene = Scene(token=token, credential=credential)
     with pytest.raises(Rejected, match="had expired when it came"):
-        await scene.supply.exchange(await scene.supply.fetch(), "")
+        await scene.exchanger.exchange(await scene.exchanger.fetch(), "")
     if not token:
-        assert scene.supply.token is None
+        assert scene.exchanger.token is None
 
 
 async def test_what_nobody_knows_the_end_of_is_a_bug():
     scene = Scene(credential=None)
-    token = await scene.supply.fetch()
-    await scene.supply.exchange(token, "")  # the token's end is known
+    token = await scene.exchanger.fetch()
+    await scene.exchanger.exchange(token, "")  # the token's end is known
     with pytest.raises(Defect, match="no expiry"):
-        await scene.supply.exchange(token, "scope")
+        await scene.exchanger.exchange(token, "scope")

@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 from agent.errors import NotReady, Rejected, Unavailable
 from agent.model import Key
 from agent.record import Profile
-from agent.rotation.keeper import Habits
-from agent.rotation.limiter import Gate
+from agent.rotation.keeper import KeeperOptions
+from agent.rotation.limiter import FairLimiter
 from agent.schedule import State
 from tests.fakes import FakeProvider, FakeSource, settle
 from tests.rig import CANARY, HOUR, MINUTE, Rig, seconds, vars_of
@@ -188,14 +188,14 @@ async def test_one_whose_source_hangs_and_one_whose_provider_breaks_leave_the_ot
 
 async def test_five_hundred_hanging_identities_of_one_tenant_do_not_delay_anothers():
     rig = Rig(credential=HOUR, host="sts.example", timeout=30.0)
-    rig.gate = Gate(16)
+    rig.limiter = FairLimiter(16)
     hanging = FakeProvider(rig.clock, lifetime=HOUR, host="sts.example")
     hanging.script.hanging = True
     loops = []
     for number in range(500):
         profile = Profile(**{**vars_of(rig.profile), "name": f"a{number}"})
         rig.store.enrol(profile)
-        loops.append(rig.keeper(profile, provider=hanging, habits=Habits(timeout=30.0, namespace="a")).keep())
-    async with rig.running(*loops, rig.keeper(habits=Habits(timeout=30.0, namespace="b")).keep()):
+        loops.append(rig.keeper(profile, provider=hanging, options=KeeperOptions(timeout=30.0, namespace="a")).keep())
+    async with rig.running(*loops, rig.keeper(options=KeeperOptions(timeout=30.0, namespace="b")).keep()):
         assert rig.record.grant
         assert len(hanging.script.calls) == 8, "half of the slots"

@@ -5,21 +5,21 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from agent.rotation.limiter import Gate
+from agent.rotation.limiter import FairLimiter
 from tests.fakes import settle
 
 
 class Crowd:
     """Tasks that each hold a slot until they are let go."""
 
-    def __init__(self, gate):
-        self.gate = gate
+    def __init__(self, limiter):
+        self.limiter = limiter
         self.inside = []
         self.doors = {}
 
     def enter(self, name, namespace, host="sts"):
         async def stay():
-            async with self.gate.slot(host, namespace):
+            async with self.limiter.slot(host, namespace):
                 self.inside.append(name)
                 try:
                     await door.wait()
@@ -48,7 +48,7 @@ async def crowd():
     made = []
 
     def build(slots):
-        made.append(Crowd(Gate(slots)))
+        made.append(Crowd(FairLimiter(slots)))
         return made[-1]
 
     yield build
@@ -103,10 +103,10 @@ async def test_hosts_do_not_wait_for_each_other(crowd):
 
 
 async def test_where_nothing_is_sent_nobody_waits():
-    gate = Gate(1)
+    limiter = FairLimiter(1)
     async with AsyncExitStack() as stack:
         for _ in range(50):
-            await stack.enter_async_context(gate.slot("", "a"))
+            await stack.enter_async_context(limiter.slot("", "a"))
 
 
 async def test_a_single_slot_is_still_shared(crowd):
@@ -140,7 +140,7 @@ async def test_being_cancelled_in_the_moment_of_admission_leaks_no_slot(crowd):
     await settle()
     tenants.doors["first"][0].set()
     await asyncio.sleep(0)  # the first has left and so let in the second, whose task has not run yet
-    assert tenants.gate._hosts["sts"]._free == 0
+    assert tenants.limiter._hosts["sts"]._free == 0
     assert not tenants.inside
     second.cancel()
     await settle()
@@ -150,12 +150,12 @@ async def test_being_cancelled_in_the_moment_of_admission_leaks_no_slot(crowd):
 
 
 async def test_a_failure_inside_gives_the_slot_back():
-    gate = Gate(1)
+    limiter = FairLimiter(1)
     for _ in range(3):
         with pytest.raises(KeyError):
-            async with gate.slot("sts", "a"):
+            async with limiter.slot("sts", "a"):
                 raise KeyError
-    line = gate._hosts["sts"]
+    line = limiter._hosts["sts"]
     assert line._free == 1
     assert not line._running
     assert not line._waiting
