@@ -20,11 +20,11 @@ from agent.config.reload import Reloader
 from agent.counters import Counters
 from agent.http.session import Session
 from agent.identities.ledger import Ledger
-from agent.identities.supervisor import Fleet
+from agent.identities.supervisor import Supervisor
 from agent.kube.clients import KubeClients
 from agent.model import Key
 from agent.providers.aws.client import AwsClients
-from agent.serviceaccounts.events import Herald
+from agent.serviceaccounts.events import EventRecorder
 from agent.serving.capacity import Capacity
 from agent.settings import Address
 from agent.store import Store
@@ -65,20 +65,20 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
             ledger = Ledger(Path(config.control.ledger_path), socket="" if config.control.ledger else config.control.socket)
             stack.callback(ledger.close)
             await ledger.open()
-            fleet = Fleet(parts.store, parts.toolbox, tasks, environ, ledger)
-            stack.push_async_callback(fleet.close)
-            reloader = Reloader(path, environ, config, fleet, clock)
+            supervisor = Supervisor(parts.store, parts.toolbox, tasks, environ, ledger)
+            stack.push_async_callback(supervisor.close)
+            reloader = Reloader(path, environ, config, supervisor, clock)
             _on_signals({signal.SIGHUP: reloader.asked.set, signal.SIGUSR1: lambda: _renew_all(parts.store, clock)})
             capacity = Capacity()
             await _publish(stack, config, parts, capacity)
-            await fleet.apply(config)
-            await _listen(stack, config, parts, clock, reloader, tasks, capacity, fleet)
+            await supervisor.apply(config)
+            await _listen(stack, config, parts, clock, reloader, tasks, capacity, supervisor)
             group.create_task(tasks.watch(), name="watch tasks")
-            tasks.start("variants", fleet.welcome)
-            tasks.start("withdrawal", fleet.orphans.run)
+            tasks.start("variants", supervisor.welcome)
+            tasks.start("withdrawal", supervisor.orphans.run)
             tasks.start("reload", reloader.run)
-            herald = Herald(parts.store, parts.toolbox, lambda: fleet.identities, fleet.uid)
-            tasks.start("events", herald.run)
+            recorder = EventRecorder(parts.store, parts.toolbox, lambda: supervisor.identities, supervisor.uid)
+            tasks.start("events", recorder.run)
             if parts.toolbox.issuer:
                 tasks.start("issuer", parts.toolbox.issuer.keyring.run)
             asyncio.get_running_loop().call_later(STARTED, _collect)
@@ -100,10 +100,10 @@ async def once(config: Config, environ: Mapping[str, str], limit: float) -> list
         async with _parts(config, clock, environ) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             ledger = Ledger(Path(config.control.ledger_path))
             await ledger.open(keep=False)
-            fleet = Fleet(parts.store, parts.toolbox, Tasks(group, parts.store, parts.toolbox), environ, ledger)
-            stack.push_async_callback(fleet.close)
+            supervisor = Supervisor(parts.store, parts.toolbox, Tasks(group, parts.store, parts.toolbox), environ, ledger)
+            stack.push_async_callback(supervisor.close)
             asyncio.get_running_loop().call_later(STARTED, _collect)
-            await fleet.apply(config)
+            await supervisor.apply(config)
             try:
                 async with asyncio.timeout(limit):
                     while _undelivered(parts.store, clock):
@@ -145,7 +145,14 @@ async def _publish(stack: AsyncExitStack, config: Config, parts: Parts, capacity
 
 
 async def _listen(
-    stack: AsyncExitStack, config: Config, parts: Parts, clock: Clock, reloader: Reloader, tasks: Tasks, capacity: Capacity, fleet: Fleet
+    stack: AsyncExitStack,
+    config: Config,
+    parts: Parts,
+    clock: Clock,
+    reloader: Reloader,
+    tasks: Tasks,
+    capacity: Capacity,
+    supervisor: Supervisor,
 ) -> None:
     from agent.metrics import Collector  # noqa: PLC0415  # prometheus_client and aiohttp.web, which `once` does without
     from agent.serving.admin import AdminEndpoint  # noqa: PLC0415
@@ -154,7 +161,7 @@ async def _listen(
 
     keyring = parts.toolbox.issuer and parts.toolbox.issuer.keyring
     collector = Collector(parts.store, parts.counters, clock, reloader, keyring.states if keyring else tuple)
-    control = ControlEndpoint(parts.store, clock, lambda: reloader.refused, tasks.failures, fleet)
+    control = ControlEndpoint(parts.store, clock, lambda: reloader.refused, tasks.failures, supervisor)
     await stack.enter_async_context(listening(control.answer, [Address("", 0, config.control.socket)], "control", capacity=capacity))
     if any(identity.serve.dialects for identity in config.identities):
         from agent.serving.metadata import MetadataEndpoint  # noqa: PLC0415

@@ -15,7 +15,7 @@ from agent.config.loading import load
 from agent.config.model import Config, own_ports
 from agent.config.tenancy import forbidden
 from agent.errors import ConfigError
-from agent.identities.supervisor import Fleet
+from agent.identities.supervisor import Supervisor
 from agent.offload import in_thread
 from agent.tasks import REMEDY
 
@@ -32,13 +32,13 @@ SETTLED = 1.0
 class Reloader:
     """Knows the running configuration."""
 
-    def __init__(self, path: Path, environ: Mapping[str, str], config: Config, fleet: Fleet, clock: Clock) -> None:
+    def __init__(self, path: Path, environ: Mapping[str, str], config: Config, supervisor: Supervisor, clock: Clock) -> None:
         self._path = path
         self._environ = environ
         self.running = config
         self._opened = config
         """What the process was started with: its listeners stay open, whatever is taken away and put back."""
-        self._fleet = fleet
+        self._supervisor = supervisor
         self._clock = clock
         self._seen = _stamp(path)
         self._reading = False
@@ -84,7 +84,7 @@ class Reloader:
             self._unread(f"cannot read {self._path}", error)
             raise
         try:
-            await self._fleet.apply(config)
+            await self._supervisor.apply(config)
         except Exception as error:
             self._unread(f"cannot apply {self._path}", error)
             raise

@@ -100,19 +100,19 @@ async def _account(case: Case, kube: Kube, account: ServiceAccount, *, follows: 
         return [broken(ACCOUNT, case.own(failure.message), failure.remedy)]
     except RefreshError as error:
         return [broken(ACCOUNT, case.own(error.message), error.remedy)]
-    sighting = sighted(found, account)
-    if sighting is None:
+    last_observed = sighted(found, account)
+    if last_observed is None:
         return [
             broken(ACCOUNT, f"{name} is being deleted", f"wait, and create it: kubectl create serviceaccount -n {name.replace('/', ' ')}")
         ]
     if not follows:
-        return [ok(ACCOUNT, f"{name} is there"), *_rivals(case, sighting.annotations.get(IRSA, ""))]
+        return [ok(ACCOUNT, f"{name} is there"), *_rivals(case, last_observed.annotations.get(IRSA, ""))]
     try:
-        case.identity, case.uid = effective(case.identity, sighting), sighting.uid
+        case.identity, case.uid = effective(case.identity, last_observed), last_observed.uid
     except RefreshError as error:
         return [broken(ACCOUNT, case.own(error.message), error.remedy)]
     said = f"{name} is there, and its annotations say who the identity is"
-    return [ok(ACCOUNT, said), *_rivals(case, sighting.annotations.get(IRSA, ""))]
+    return [ok(ACCOUNT, said), *_rivals(case, last_observed.annotations.get(IRSA, ""))]
 
 
 def _rivals(case: Case, role: str) -> Iterator[Finding]:

@@ -18,14 +18,14 @@ from agent.errors import NotReady, RefreshError
 from agent.identities.profiles import vacant
 from agent.identities.withdrawal import PATIENCE, close, withdraw
 from agent.model import Key, Sink
-from agent.serviceaccounts.annotations import Sighting, account_of, followed
+from agent.serviceaccounts.annotations import ObservedServiceAccount, account_of, followed
 from agent.serviceaccounts.wanted import Bound, Unbound, Unreachable, Wanted
-from agent.serviceaccounts.watcher import Follower
+from agent.serviceaccounts.watcher import ServiceAccountWatcher
 from agent.store import Store
 from agent.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from agent.identities.supervisor import Fleet
+    from agent.identities.supervisor import Supervisor
 
 log = structlog.get_logger()
 
@@ -34,53 +34,53 @@ FIRST_SIGHT_SECONDS = 1.0
 server leaves no gap, and what another UID was granted is not adopted where the API server answers."""
 
 
-class Former(NamedTuple):
+class Previous(NamedTuple):
     """What an identity was before the operator changed its settings."""
 
     leaving: list[Sink]
     """Where it lies until the new is delivered."""
-    follower: Follower | None
+    watcher: ServiceAccountWatcher | None
 
 
 class Watching(NamedTuple):
     """One identity's watcher, and the task that carries out what it reports."""
 
-    follower: Follower
+    watcher: ServiceAccountWatcher
     turn: asyncio.Lock
     """Held while a change is carried out, so that a reload does not end it half done."""
     tasks: list[asyncio.Task[None]]
 
 
-class Following:
+class BoundIdentities:
     """All of them."""
 
-    def __init__(self, fleet: "Fleet", store: Store, toolbox: Toolbox) -> None:
-        self._fleet = fleet
+    def __init__(self, supervisor: "Supervisor", store: Store, toolbox: Toolbox) -> None:
+        self._supervisor = supervisor
         self._store = store
         self._toolbox = toolbox
         self._watching: dict[str, Watching] = {}
-        self._former: dict[str, Former] = {}
+        self._previous: dict[str, Previous] = {}
         self._empty: set[str] = set()
         """Those of which no sink holds anything, as far as we know."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._watching
 
-    def begin(self, identity: Identity, former: Former | None) -> None:
+    def begin(self, identity: Identity, previous: Previous | None) -> None:
         """Follows it from now on; where it held something under other settings, that stays until there is something new."""
         name = identity.name
-        if former:
-            self._former[name] = former
+        if previous:
+            self._previous[name] = previous
         else:
             self.enrol(identity, NotReady(f"{name}: its ServiceAccount has not been seen yet"))
-        watching = self._watching[name] = Watching(Follower(identity, self._toolbox), asyncio.Lock(), [])
+        watching = self._watching[name] = Watching(ServiceAccountWatcher(identity, self._toolbox), asyncio.Lock(), [])
         self._show(name)
-        works = [self._follow] if watching.follower.follows else [self._follow, self._start_unseen]
-        watching.tasks.extend(self._fleet.run("serviceaccount", partial(work, watching), Key(name)) for work in works)
+        works = [self._follow] if watching.watcher.follows else [self._follow, self._start_unseen]
+        watching.tasks.extend(self._supervisor.run("serviceaccount", partial(work, watching), Key(name)) for work in works)
 
-    async def leave(self, name: str) -> Former | None:
+    async def leave(self, name: str) -> Previous | None:
         """Follows it no more; what there was of it is the caller's. None where it held nothing."""
-        former, watching = self._former.pop(name, None), self._watching.pop(name, None)
+        previous, watching = self._previous.pop(name, None), self._watching.pop(name, None)
         if watching:
             async with watching.turn:
                 for task in watching.tasks:
@@ -88,14 +88,14 @@ class Following:
             await asyncio.gather(*watching.tasks, return_exceptions=True)
         self._empty.discard(name)
         self._show(name)
-        if self._fleet.running(name):
-            return Former([], watching.follower if watching else None)
-        return former
+        if self._supervisor.running(name):
+            return Previous([], watching.watcher if watching else None)
+        return previous
 
     def uid(self, name: str) -> str:
         """Of the ServiceAccount as it was seen last; empty where it was not."""
         watching = self._watching.get(name)
-        return watching.follower.sighting.uid if watching and watching.follower.sighting else ""
+        return watching.watcher.last_observed.uid if watching and watching.watcher.last_observed else ""
 
     async def reconcile(self, identity: Identity, wanted: Wanted) -> None:
         """Make what runs be what is wanted: what another principal was granted is withdrawn before the next one starts."""
@@ -103,13 +103,13 @@ class Following:
         if isinstance(wanted, Unreachable):
             await self._unreachable(identity, wanted.error)
         elif not isinstance(wanted, Bound) or not self._runs(wanted):
-            former = self._former.pop(name, None)
-            if not self._keeps(identity, wanted, former):
-                await self._withdraw(wanted.identity if isinstance(wanted, Bound) else identity, former, wanted)
-                former = None
+            previous = self._previous.pop(name, None)
+            if not self._keeps(identity, wanted, previous):
+                await self._withdraw(wanted.identity if isinstance(wanted, Bound) else identity, previous, wanted)
+                previous = None
             if isinstance(wanted, Bound):
                 self._empty.discard(name)
-                await self._fleet.take_up(wanted.identity, former.leaving if former else [], wanted.uid)
+                await self._supervisor.take_up(wanted.identity, previous.leaving if previous else [], wanted.uid)
             else:
                 self._empty.add(name)
         self._show(name)
@@ -117,13 +117,13 @@ class Following:
     def _runs(self, wanted: Bound) -> bool:
         """Whether that is what runs; its keeper is woken if it failed while the ServiceAccount could not be seen."""
         name = wanted.identity.name
-        running, record = self._fleet.running(name), self._store.record(Key(name))
+        running, record = self._supervisor.running(name), self._store.record(Key(name))
         if running is None or running[0] != wanted.identity:
             return False
         held = record.grant.token if record and record.grant else None
         if running[1] != wanted.uid and not (not self._follows(name) and held and held.account_uid == wanted.uid):
             return False
-        self._fleet.observed(name, wanted.uid)
+        self._supervisor.observed(name, wanted.uid)
         if record and record.failure and record.account and not record.account.watched:
             self._store.nudge(Key(name))
         return True
@@ -132,82 +132,84 @@ class Following:
         """Let readers of the store see what is known of the ServiceAccount."""
         record, watching = self._store.record(Key(name)), self._watching.get(name)
         if record:
-            record.account = watching.follower.observation if watching else None
+            record.account = watching.watcher.observation if watching else None
 
     def _follows(self, name: str) -> bool:
-        return name in self._watching and self._watching[name].follower.follows
+        return name in self._watching and self._watching[name].watcher.follows
 
-    def _keeps(self, identity: Identity, wanted: Bound | Unbound, former: Former | None) -> bool:
+    def _keeps(self, identity: Identity, wanted: Bound | Unbound, previous: Previous | None) -> bool:
         """Whether what there is stays until there is something new: it is of the same principal, or adoption finds out whose it is."""
-        if isinstance(wanted, Unbound) or self._fleet.running(identity.name):
+        if isinstance(wanted, Unbound) or self._supervisor.running(identity.name):
             return False
-        if former:
-            return not self._another(identity.name, former)
+        if previous:
+            return not self._another(identity.name, previous)
         return followed(identity) is None and identity.name not in self._empty
 
     async def _follow(self, watching: Watching) -> None:
-        async with aclosing(watching.follower.wanted()) as reports:  # the watch's connection ends with this task
+        async with aclosing(watching.watcher.wanted()) as reports:  # the watch's connection ends with this task
             async for wanted in reports:
                 async with watching.turn:
-                    await self.reconcile(watching.follower.identity, wanted)
+                    await self.reconcile(watching.watcher.identity, wanted)
 
     async def _start_unseen(self, watching: Watching) -> None:
         """Start an identity with a configured principal, if its ServiceAccount has not been seen in time."""
         await self._toolbox.clock.sleep(FIRST_SIGHT_SECONDS)
-        identity = watching.follower.identity
+        identity = watching.watcher.identity
         async with watching.turn:
-            if not watching.follower.reported:
+            if not watching.watcher.reported:
                 await self.reconcile(identity, Unreachable(NotReady(f"{identity.name}: its ServiceAccount has not been seen yet")))
 
-    async def _withdraw(self, identity: Identity, former: Former | None, wanted: Bound | Unbound) -> None:
+    async def _withdraw(self, identity: Identity, previous: Previous | None, wanted: Bound | Unbound) -> None:
         """Take away what the identity held; until it is granted something it is `missing`, at no moment unknown."""
         name, error = identity.name, wanted.error if isinstance(wanted, Unbound) else None
-        if self._fleet.running(name):
+        if self._supervisor.running(name):
             changed = error or NotReady(f"{name}: its ServiceAccount is another, or says another principal")
-            await self._fleet.dismiss(name, lambda: self.enrol(identity, changed))
+            await self._supervisor.dismiss(name, lambda: self.enrol(identity, changed))
             return
         self._store.forget(name)
         self.enrol(identity, error)
         if name not in self._empty:
-            await self._clear(identity, former, wanted.uid if isinstance(wanted, Bound) else None)
+            await self._clear(identity, previous, wanted.uid if isinstance(wanted, Bound) else None)
 
     async def _unreachable(self, identity: Identity, error: RefreshError) -> None:
         """What was seen last holds; an identity that the configuration names needs no watch to run."""
         name = identity.name
-        if self._fleet.running(name):
+        if self._supervisor.running(name):
             return
         if followed(identity) is None and (name not in self._empty or error.reaction == "rejected"):
-            former = self._former.pop(name, None)
+            previous = self._previous.pop(name, None)
             self._empty.discard(name)
-            await self._fleet.take_up(identity, former.leaving if former else [])
-        elif name not in self._former and name not in self._empty:
+            await self._supervisor.take_up(identity, previous.leaving if previous else [])
+        elif name not in self._previous and name not in self._empty:
             self.enrol(identity, error)
 
     def enrol(self, identity: Identity, error: RefreshError | None) -> None:
         """It is known, `missing`, and why."""
-        profile = vacant(identity, tuple(place.name for place in self._fleet.places(identity)), self._fleet.authorization(identity))
+        profile = vacant(
+            identity, tuple(place.name for place in self._supervisor.places(identity)), self._supervisor.authorization(identity)
+        )
         if self._store.profile(identity.name) != profile:
             self._store.enrol(profile)
         if error:
             self._store.attempted(Key(identity.name), error, self._toolbox.clock.now())
 
-    def _another(self, name: str, former: Former) -> bool:
+    def _another(self, name: str, previous: Previous) -> bool:
         """Whether the same ServiceAccount says another principal now, or is another."""
-        before, watching = former.follower, self._watching.get(name)
-        now = watching.follower if watching else None
-        if before is None or now is None or before.sighting is None or now.sighting is None:
+        before, watching = previous.watcher, self._watching.get(name)
+        now = watching.watcher if watching else None
+        if before is None or now is None or before.last_observed is None or now.last_observed is None:
             return False
         if _place(before.identity) != _place(now.identity):
             return False  # the operator chose another
-        if before.sighting.uid != now.sighting.uid:
+        if before.last_observed.uid != now.last_observed.uid:
             return True
         return before.follows and now.follows and _principal(before) != _principal(now)
 
-    async def _clear(self, identity: Identity, former: Former | None, uid: str | None = None) -> None:
+    async def _clear(self, identity: Identity, previous: Previous | None, uid: str | None = None) -> None:
         """Takes away what lies in its places, unless it is of this very principal; then it can be adopted."""
-        for sink in former.leaving if former else ():
+        for sink in previous.leaving if previous else ():
             await withdraw(sink)
-        for place in self._fleet.places(identity, uid or ""):
+        for place in self._supervisor.places(identity, uid or ""):
             if uid is not None and await _holds(place):
                 await close(place)
             else:
@@ -229,7 +231,7 @@ def _place(identity: Identity) -> tuple[str, str] | None:
     return (account.namespace, account.name) if account else None
 
 
-def _principal(follower: Follower) -> Sequence[str]:
-    sighting: Sighting = follower.sighting or Sighting("", {})
-    wanted: Mapping[str, str] = providers.annotations(follower.identity.provider)
-    return [sighting.annotations.get(annotation, "") for annotation in wanted]
+def _principal(watcher: ServiceAccountWatcher) -> Sequence[str]:
+    last_observed: ObservedServiceAccount = watcher.last_observed or ObservedServiceAccount("", {})
+    wanted: Mapping[str, str] = providers.annotations(watcher.identity.provider)
+    return [last_observed.annotations.get(annotation, "") for annotation in wanted]

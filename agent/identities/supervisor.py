@@ -19,7 +19,7 @@ from agent.config.tenancy import TenantSource, foreign
 from agent.counters import TaskKind
 from agent.errors import AgentError, Rejected
 from agent.identities.authorization import Authorizations, recall
-from agent.identities.bound import Following, Former
+from agent.identities.bound import BoundIdentities, Previous
 from agent.identities.ledger import Ledger, Revocation
 from agent.identities.orphans import Orphans, delivered
 from agent.identities.profiles import keeper_options, profile, vacant
@@ -41,7 +41,7 @@ log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Member:
+class RunningIdentity:
     """One running identity."""
 
     identity: Identity
@@ -54,7 +54,7 @@ class Member:
     """Of the ServiceAccount that says who it is, where one does."""
 
 
-class Fleet:
+class Supervisor:
     """All running identities."""
 
     def __init__(self, store: Store, toolbox: Toolbox, tasks: Tasks, environ: Mapping[str, str], ledger: Ledger | None = None) -> None:
@@ -66,12 +66,12 @@ class Fleet:
         self._authorizations = Authorizations()
         self._limiter = FairLimiter(16)
         self._config = Config(identities=())
-        self._members: dict[str, Member] = {}
+        self._running: dict[str, RunningIdentity] = {}
         self._configured: dict[str, Identity] = {}
         """What the configuration says of each that runs or is followed."""
         self._files: Mapping[str, str] = {}
         """Fingerprints of the files that settings name, as of the last `apply`."""
-        self._following = Following(self, store, toolbox)
+        self._bound = BoundIdentities(self, store, toolbox)
         self._starting: dict[str, asyncio.Task[None]] = {}
         """Those whose start failed of something unforeseen, and is tried again."""
         self._ledger = ledger or Ledger()
@@ -90,7 +90,7 @@ class Fleet:
         wanted = {identity.name: identity for identity in config.identities}
         files, before_files = await fingerprints(config, self._files), self._files
         same = config.refresh == self._config.refresh and config.issuer == self._config.issuer
-        if config.refresh.concurrency != self._config.refresh.concurrency or not self._members:
+        if config.refresh.concurrency != self._config.refresh.concurrency or not self._running:
             self._limiter = FairLimiter(config.refresh.concurrency)
         gone = [name for name in self._configured if name not in wanted]
         tenants = config.tenancy.namespaces == self._config.tenancy.namespaces
@@ -105,22 +105,22 @@ class Fleet:
         await self._suspend_forbidden(config, before, changed)
         await self._ledger.record(self._ledger.delivered | {place for identity in config.identities for place in delivered(identity)})
         for name in gone:
-            former = await self._following.leave(name)
-            left = [*(former.leaving if former else ()), *await self._left(before[name])]
+            previous = await self._bound.leave(name)
+            left = [*(previous.leaving if previous else ()), *await self._left(before[name])]
             await self.dismiss(name, wholly=True)
             self._authorizations.forget(name)
             for sink in left:
                 await withdraw(sink)
         taken = {whereabouts(f"files:{sink.directory}"): identity.name for identity in config.identities for sink in identity.sinks}
         halted = {name: await self._halt(before[name], taken) for name in changed}
-        for member in list(self._members.values()):
-            for sink in [sink for sink in member.leaving if whereabouts(sink.name) in taken]:
-                await self._leave(member, sink)
+        for running_identity in list(self._running.values()):
+            for sink in [sink for sink in running_identity.leaving if whereabouts(sink.name) in taken]:
+                await self._leave(running_identity, sink)
         await self.orphans.make_way(taken)
         new = [
             identity
             for name, identity in wanted.items()
-            if name not in self._members and name not in self._following and name not in self._starting
+            if name not in self._running and name not in self._bound and name not in self._starting
         ]
         await asyncio.gather(*(self._start(identity, halted.get(identity.name)) for identity in new))  # no disk holds up another's identity
         self.orphans.changed.set()
@@ -157,7 +157,7 @@ class Fleet:
         await self._ledger.reinstate(name)
         async with self._turn:
             identity = self._configured.get(name)
-            if identity is not None and name not in self._members and name not in self._following:
+            if identity is not None and name not in self._running and name not in self._bound:
                 self._suspended.pop(name, None)
                 if reason := suspension(identity, self._config.tenancy, self._ledger.revoked):
                     self._suspended[name] = reason
@@ -177,29 +177,31 @@ class Fleet:
 
     def uid(self, name: str) -> str:
         """Of the ServiceAccount that says who it is, as seen last; empty where none does, or it is not there."""
-        return self._following.uid(name)
+        return self._bound.uid(name)
 
     async def welcome(self) -> None:
         """Gives run-time variants a keeper; for ever."""
         while True:
             with within(None):
                 key = await self._store.newcomers.get()
-            if member := self._members.get(key.identity):
-                member.tasks = [task for task in member.tasks if not task.done()]
-                member.tasks += self._keep(member.keeper, key)
+            if running_identity := self._running.get(key.identity):
+                running_identity.tasks = [task for task in running_identity.tasks if not task.done()]
+                running_identity.tasks += self._keep(running_identity.keeper, key)
 
     async def close(self) -> None:
         """Lets go of every place, leaving what was written."""
-        await asyncio.gather(*(close(sink) for member in self._members.values() for sink in (*member.sinks, *member.leaving)))
+        await asyncio.gather(
+            *(close(sink) for running_identity in self._running.values() for sink in (*running_identity.sinks, *running_identity.leaving))
+        )
 
     def running(self, name: str) -> tuple[Identity, str] | None:
-        member = self._members.get(name)
-        return (member.identity, member.uid) if member else None
+        running_identity = self._running.get(name)
+        return (running_identity.identity, running_identity.uid) if running_identity else None
 
     def observed(self, name: str, uid: str) -> None:
         """Note that the identity runs by the ServiceAccount of this UID."""
-        if member := self._members.get(name):
-            member.uid = uid
+        if running_identity := self._running.get(name):
+            running_identity.uid = uid
 
     def places(self, identity: Identity, uid: str = "") -> list[Sink]:
         digest = self._digest(identity, uid)
@@ -211,43 +213,43 @@ class Fleet:
         text = identity.serve.authorization
         return Secret(authorization(text, self._environ)) if text else self._authorizations.known(identity.name)
 
-    async def _start(self, identity: Identity, former: Former | None) -> None:
+    async def _start(self, identity: Identity, previous: Previous | None) -> None:
         """Begin it; unless the configuration is why that failed, a task of its own tries again, and the others run.
 
         Raises ConfigError.
         """
         try:
-            await self._begin(identity, former)
+            await self._begin(identity, previous)
         except AgentError:
             raise
         except Exception as error:  # noqa: BLE001  # bytes in one identity's files end no other's start
             key = Key(identity.name)
             self._store.enrol(vacant(identity, (), self.authorization(identity)))
-            self._starting[identity.name] = self._tasks.start("start", partial(self._start_again, identity, former), key, failed=error)
+            self._starting[identity.name] = self._tasks.start("start", partial(self._start_again, identity, previous), key, failed=error)
 
-    async def _start_again(self, identity: Identity, former: Former | None) -> None:
-        await self._begin(identity, former)
+    async def _start_again(self, identity: Identity, previous: Previous | None) -> None:
+        await self._begin(identity, previous)
         self._starting.pop(identity.name, None)
 
-    async def _begin(self, identity: Identity, former: Former | None) -> None:
+    async def _begin(self, identity: Identity, previous: Previous | None) -> None:
         if reason := self._suspended.get(identity.name):
-            for sink in former.leaving if former else ():
+            for sink in previous.leaving if previous else ():
                 await withdraw(sink)
             await self._suspend(identity, reason)
         elif account_of(identity):
             await self._announce(identity)
-            self._following.begin(identity, former)
+            self._bound.begin(identity, previous)
         else:
-            await self.take_up(identity, former.leaving if former else [])
+            await self.take_up(identity, previous.leaving if previous else [])
 
     async def _suspend(self, identity: Identity, reason: Rejected) -> None:
         """Withdraw it; it stays known as `missing`, and why. What its clients present stays: they hold on to it."""
         name = identity.name
         if name in self._starting and self._starting[name] is not asyncio.current_task():
             await _cancel([self._starting.pop(name)])
-        former = await self._following.leave(name)
-        left = [*(former.leaving if former else ()), *await self._left(identity)]
-        await self.dismiss(name, lambda: self._following.enrol(identity, reason))
+        previous = await self._bound.leave(name)
+        left = [*(previous.leaving if previous else ()), *await self._left(identity)]
+        await self.dismiss(name, lambda: self._bound.enrol(identity, reason))
         await asyncio.gather(*(withdraw(sink, retained=False) for sink in left))
 
     async def take_up(self, identity: Identity, leaving: list[Sink], uid: str = "") -> None:
@@ -269,15 +271,15 @@ class Fleet:
             random=tools.random,
             counters=tools.counters,
         )
-        member = self._members[identity.name] = Member(identity, keeper, places, leaving, uid=uid)
-        member.tasks = [*self._keep(keeper, record.key, places), self.run("source", keeper.watch, record.key)]
+        running_identity = self._running[identity.name] = RunningIdentity(identity, keeper, places, leaving, uid=uid)
+        running_identity.tasks = [*self._keep(keeper, record.key, places), self.run("source", keeper.watch, record.key)]
         for other in self._store.records(identity.name):
-            member.tasks += self._keep(keeper, other.key) if other is not record else ()
+            running_identity.tasks += self._keep(keeper, other.key) if other is not record else ()
         for place in places:
             courier = Courier(identity.name, place, store=self._store, clock=tools.clock, random=tools.random, counters=tools.counters)
-            member.tasks.append(self.run("delivery", courier.carry, record.key, to=place.name))
+            running_identity.tasks.append(self.run("delivery", courier.carry, record.key, to=place.name))
         if leaving:
-            member.tasks.append(self.run("withdrawal", partial(self._see_off, member, digest), record.key))
+            running_identity.tasks.append(self.run("withdrawal", partial(self._see_off, running_identity, digest), record.key))
         log.info("identity.taken_up", identity=identity.name, source=about.source, provider=about.provider)
 
     def _follows(self, name: str) -> bool:
@@ -302,18 +304,18 @@ class Fleet:
             tasks.append(self.run("withdrawal", partial(limit_use, key, max_use, self._store, self._toolbox.clock), key))
         return tasks
 
-    async def _halt(self, identity: Identity, taken: Mapping[str, str]) -> Former | None:
+    async def _halt(self, identity: Identity, taken: Mapping[str, str]) -> Previous | None:
         """Stops an identity whose settings changed; returns its sinks that nobody has under the new settings, None if it held nothing.
 
         `taken`: the identity that each place belongs to from now on. Where it is another's, this one's files go at once.
         """
         name = identity.name
-        former = await self._following.leave(name)
-        sinks = [*(former.leaving if former else ()), *await self._left(identity)]
-        member = self._members.pop(name, None)
-        if member:
-            await _cancel(member.tasks)
-            sinks += [*member.sinks, *member.leaving]
+        previous = await self._bound.leave(name)
+        sinks = [*(previous.leaving if previous else ()), *await self._left(identity)]
+        running_identity = self._running.pop(name, None)
+        if running_identity:
+            await _cancel(running_identity.tasks)
+            sinks += [*running_identity.sinks, *running_identity.leaving]
         leaving = []
         for sink in sinks:
             heir = taken.get(whereabouts(sink.name))
@@ -321,15 +323,15 @@ class Fleet:
                 leaving.append(sink)
             else:
                 await (close if heir == name else withdraw)(sink)
-        if member is None and former is None:
+        if running_identity is None and previous is None:
             for sink in leaving:
                 await withdraw(sink)
             return None
-        return Former(leaving, former.follower if former else None)
+        return Previous(leaving, previous.watcher if previous else None)
 
-    async def _see_off(self, member: Member, digest: str) -> None:
+    async def _see_off(self, running_identity: RunningIdentity, digest: str) -> None:
         """Withdraws from places that are no longer wanted, once the new ones have what the workload needs."""
-        name = member.identity.name
+        name = running_identity.identity.name
         while True:
             grant = self._store.newest(Key(name))
             if grant and grant.digest == digest and self._store.delivered(name, self._toolbox.clock.now()):
@@ -337,24 +339,24 @@ class Fleet:
             if (record := self._store.record(Key(name))) and record.ended:
                 break  # the identity may no longer be had, under whatever settings
             await self._toolbox.clock.wait(self._store.news, STEP)
-        for sink in list(member.leaving):
-            await self._leave(member, sink)
+        for sink in list(running_identity.leaving):
+            await self._leave(running_identity, sink)
 
-    async def _leave(self, member: Member, sink: Sink) -> None:
+    async def _leave(self, running_identity: RunningIdentity, sink: Sink) -> None:
         await withdraw(sink)
         self._toolbox.counters.retire((sink.name,))
-        member.leaving = [other for other in member.leaving if other is not sink]
+        running_identity.leaving = [other for other in running_identity.leaving if other is not sink]
 
     async def dismiss(self, name: str, instead: Callable[[], None] = lambda: None, *, wholly: bool = False) -> None:
         """The identity is another, or `wholly` gone: its files and its place in the store go at once.
 
         What its clients present stays where it lies until it is gone: they hold on to it.
         """
-        member = self._members.pop(name, None)
-        if member:
-            await _cancel(member.tasks)
+        running_identity = self._running.pop(name, None)
+        if running_identity:
+            await _cancel(running_identity.tasks)
         self._store.forget(name)
-        places, leaving = (member.sinks, member.leaving) if member else ([], [])
+        places, leaving = (running_identity.sinks, running_identity.leaving) if running_identity else ([], [])
         self._toolbox.counters.forget(name, tuple(place.name for place in (*places, *leaving)))
         instead()
         for place in places:
@@ -378,7 +380,7 @@ class Fleet:
 
     async def _left(self, identity: Identity) -> list[Sink]:
         """The places of one that does not run: an earlier process may have left something there, and what clients present lies there."""
-        if identity.name in self._members:
+        if identity.name in self._running:
             return []
         places = self.places(identity)
         for place in places if self._authorizations.known(identity.name) else ():

@@ -25,7 +25,7 @@ LONGEST = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class ObservedServiceAccount:
     """A ServiceAccount as it was seen last."""
 
     uid: str
@@ -50,7 +50,7 @@ def named(found: Mapping[str, Any], account: ServiceAccount) -> bool:
     return (text_at(found, "metadata", "namespace"), text_at(found, "metadata", "name")) == (account.namespace, account.name)
 
 
-def sighted(found: Mapping[str, Any], account: ServiceAccount) -> Sighting | None:
+def sighted(found: Mapping[str, Any], account: ServiceAccount) -> ObservedServiceAccount | None:
     """The object as a sighting of this ServiceAccount; None where it is another, or on its way out."""
     metadata = found.get("metadata")
     if not isinstance(metadata, dict) or not named(found, account):
@@ -59,10 +59,10 @@ def sighted(found: Mapping[str, Any], account: ServiceAccount) -> Sighting | Non
         return None
     annotations = metadata.get("annotations")
     pairs = annotations.items() if isinstance(annotations, dict) else ()
-    return Sighting(text_at(metadata, "uid"), {key: value for key, value in pairs if isinstance(value, str)})
+    return ObservedServiceAccount(text_at(metadata, "uid"), {key: value for key, value in pairs if isinstance(value, str)})
 
 
-def effective(identity: Identity, sighting: Sighting) -> Identity:
+def effective(identity: Identity, last_observed: ObservedServiceAccount) -> Identity:
     """The identity with what the annotations say in the place of what the configuration says or leaves open.
 
     Raises Rejected, naming the annotation: where one is missing, is not of the form that the configuration would have to
@@ -70,7 +70,7 @@ def effective(identity: Identity, sighting: Sighting) -> Identity:
     """
     settings = identity.provider
     wanted = providers.annotations(settings)
-    said = {annotation: text for annotation in wanted if (text := sighting.annotations.get(annotation))}
+    said = {annotation: text for annotation in wanted if (text := last_observed.annotations.get(annotation))}
     names = {field.encode_name: field.name for field in fields(settings)}
     kinds = get_type_hints(type(settings), include_extras=True)
     values = {

@@ -42,7 +42,7 @@ LONGEST = 1024
 
 
 @dataclass(slots=True)
-class Told:
+class Reported:
     """What has been said of one identity."""
 
     failing: bool = False
@@ -56,7 +56,7 @@ class Told:
     """The last one."""
 
 
-class Herald:
+class EventRecorder:
     """One for the process. Nothing is written for identities that have nothing to do with Kubernetes."""
 
     def __init__(self, store: Store, toolbox: Toolbox, identities: Callable[[], Mapping[str, Identity]], uid: Callable[[str], str]) -> None:
@@ -65,7 +65,7 @@ class Herald:
         self._toolbox = toolbox
         self._identities = identities
         self._uid = uid
-        self._told: dict[str, Told] = {}
+        self._told: dict[str, Reported] = {}
         self._barred: dict[tuple[str, str], datetime] = {}
         """Kubeconfig and namespace of those where no event may be created, and when that is tried again."""
         self._reported: set[tuple[str, str]] = set()
@@ -94,7 +94,7 @@ class Herald:
             record = self._store.record(Key(name))
             if not isinstance(identity.source, KubernetesSettings) or record is None:
                 continue
-            told = self._told.setdefault(name, Told())
+            told = self._told.setdefault(name, Reported())
             failing = _failing(record, told)
             if failing != told.failing:
                 told.failing = failing
@@ -158,7 +158,7 @@ class Herald:
         token = record.grant.token if record and record.grant else None
         return token.account_uid if token else ""
 
-    def _event(self, name: str, told: Told, about: Mapping[str, str], now: datetime) -> dict[str, Any]:
+    def _event(self, name: str, told: Reported, about: Mapping[str, str], now: datetime) -> dict[str, Any]:
         pod = self._toolbox.kube.pod if self._toolbox.kube else None
         moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
         failure = told.failure
@@ -183,7 +183,7 @@ class Herald:
         }
 
 
-def _failing(record: Record, told: Told) -> bool:
+def _failing(record: Record, told: Reported) -> bool:
     """Whether somebody should know; what may pass by itself changes nothing until it has not, a few times."""
     failures = [record.failure, *(sink_status.failure for sink_status in record.sink_statuses.values())]
     found = [failure for failure in failures if failure]

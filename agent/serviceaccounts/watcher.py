@@ -17,7 +17,7 @@ from agent.kube.errors import Question, absent
 from agent.kube.watch import Event, Watch
 from agent.liveness import within
 from agent.record import Observation
-from agent.serviceaccounts.annotations import Sighting, account_of, effective, followed, named, sighted
+from agent.serviceaccounts.annotations import ObservedServiceAccount, account_of, effective, followed, named, sighted
 from agent.serviceaccounts.pace import LONGEST_REST_SECONDS, Pace
 from agent.serviceaccounts.wanted import Bound, Unbound, Unreachable, Wanted
 from agent.sources.kubernetes import KubernetesSettings, ServiceAccount
@@ -31,13 +31,13 @@ DENIED_PAUSE_SECONDS = 600.0
 FIRST_DENIED_PAUSE_SECONDS = 5.0
 
 
-class Follower:
+class ServiceAccountWatcher:
     """One for each identity of source `kubernetes`."""
 
     def __init__(self, identity: Identity, toolbox: Toolbox) -> None:
         self.identity = identity
         """As configured."""
-        self.sighting: Sighting | None = None
+        self.last_observed: ObservedServiceAccount | None = None
         self.observation = Observation()
         self.reported = False
         """Whether anything was reported yet."""
@@ -145,15 +145,15 @@ class Follower:
         ours = [one for one in event.objects if named(one, account)]
         if not ours and event.kind != "listed":
             return None
-        seen = [sighting for one in ours if (sighting := sighted(one, account))] if event.kind != "deleted" else []
-        self.sighting = seen[0] if seen else None
-        self.observation.exists = self.sighting is not None
+        seen = [last_observed for one in ours if (last_observed := sighted(one, account))] if event.kind != "deleted" else []
+        self.last_observed = seen[0] if seen else None
+        self.observation.exists = self.last_observed is not None
         try:
-            if self.sighting is None:
+            if self.last_observed is None:
                 said, remedy = absent(_question(account))
                 raise Rejected(f"{self.identity.name}: {said}", remedy=remedy)
-            identity = effective(self.identity, self.sighting) if self.follows else self.identity
-            self._wanted = Bound(identity, self.sighting.uid)
+            identity = effective(self.identity, self.last_observed) if self.follows else self.identity
+            self._wanted = Bound(identity, self.last_observed.uid)
             self._said = ""
         except RefreshError as error:
             self._say(error)

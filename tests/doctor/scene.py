@@ -18,7 +18,7 @@ from agent.cli import main
 from agent.clock import WallClock
 from agent.config.loading import load
 from agent.config.reload import Reloader
-from agent.identities.supervisor import Fleet
+from agent.identities.supervisor import Supervisor
 from agent.model import Key
 from agent.tasks import Tasks
 from tests.servers.cloud import ROLE, Cloud, cloud
@@ -82,12 +82,17 @@ class Scene:
         found, clock = load(CONFIG, os.environ), WallClock()
         try:
             async with _parts(found, clock, {}) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-                fleet = Fleet(parts.store, parts.toolbox, Tasks(group, parts.store, parts.toolbox), os.environ)
-                stack.push_async_callback(fleet.close)
+                supervisor = Supervisor(parts.store, parts.toolbox, Tasks(group, parts.store, parts.toolbox), os.environ)
+                stack.push_async_callback(supervisor.close)
                 await _publish(stack, found, parts)
-                await fleet.apply(found)
+                await supervisor.apply(found)
                 await _listen(
-                    stack, found, parts, clock, Reloader(CONFIG, os.environ, found, fleet, clock), Tasks(group, parts.store, parts.toolbox)
+                    stack,
+                    found,
+                    parts,
+                    clock,
+                    Reloader(CONFIG, os.environ, found, supervisor, clock),
+                    Tasks(group, parts.store, parts.toolbox),
                 )
                 async with asyncio.timeout(5):
                     while not (parts.store.delivered(NAME, clock.now()) if delivered else failed(parts)):

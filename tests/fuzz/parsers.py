@@ -26,7 +26,7 @@ from agent.kube.clients import KubeClients
 from agent.kube.errors import Asker, Question, from_status, refused, sort
 from agent.model import IdentityToken, Secret
 from agent.providers.aws.client import AwsClients
-from agent.serviceaccounts.annotations import Sighting, effective, followed, sighted
+from agent.serviceaccounts.annotations import ObservedServiceAccount, effective, followed, sighted
 from agent.serving.control import ControlEndpoint
 from agent.serving.dialects.session_tokens import Sessions
 from agent.settings import convert
@@ -404,13 +404,13 @@ def _follow(kind: str, found: dict[str, Any]) -> None:
         raise sort(from_status(found), _QUESTION, Asker(server="api", token=TOKEN), whose="a", now=START)
     account = followed(_IDENTITY)
     assert account
-    if sighting := sighted(found, account):
-        effective(_IDENTITY, sighting)
+    if last_observed := sighted(found, account):
+        effective(_IDENTITY, last_observed)
 
 
 def _annotate(data: bytes) -> None:
     pairs = dict(line.partition("=")[::2] for line in data.decode(errors="replace").split("\n"))
-    effective(_IDENTITY, Sighting("uid", pairs))
+    effective(_IDENTITY, ObservedServiceAccount("uid", pairs))
 
 
 _QUESTION = Question(verb="get", resource="serviceaccounts", namespace="demo", name="a")

@@ -13,7 +13,7 @@ import pytest
 from agent.config.model import Config
 from agent.counters import Counters
 from agent.identities import supervisor as module
-from agent.identities.supervisor import Fleet
+from agent.identities.supervisor import Supervisor
 from agent.model import Key
 from agent.rotation.courier import Courier
 from agent.settings import convert
@@ -91,7 +91,7 @@ def config(**directories: str | tuple[str, ...]) -> Config:
 
 
 @asynccontextmanager
-async def running(cast: Cast, first: Config) -> AsyncIterator[tuple[Fleet, Store]]:
+async def running(cast: Cast, first: Config) -> AsyncIterator[tuple[Supervisor, Store]]:
     async def no_http() -> Any:
         raise AssertionError("nothing is sent")
 
@@ -99,10 +99,10 @@ async def running(cast: Cast, first: Config) -> AsyncIterator[tuple[Fleet, Store
     toolbox = Toolbox(clock=cast.clock, random=Random(0), counters=Counters(), http=no_http)
     try:
         async with asyncio.TaskGroup() as group:
-            fleet = Fleet(store, toolbox, Tasks(group, store, toolbox), {})
-            await fleet.apply(first)
+            supervisor = Supervisor(store, toolbox, Tasks(group, store, toolbox), {})
+            await supervisor.apply(first)
             await settle()
-            yield fleet, store
+            yield supervisor, store
             raise EOFError
     except* EOFError:
         pass
@@ -140,8 +140,8 @@ async def test_a_disk_that_hangs_before_there_is_anything_to_write_delays_no_oth
         {"identities": [{"name": name, "sinks": [{"type": "files", "directory": f"/{name}"}], **common} for name in names]}, Config
     )
     cast.stuck = {"/hangs"}
-    async with running(cast, Config(identities=())) as (fleet, store):
-        applying = asyncio.ensure_future(fleet.apply(both))
+    async with running(cast, Config(identities=())) as (supervisor, store):
+        applying = asyncio.ensure_future(supervisor.apply(both))
         await settle()
         assert store.delivered("good", clock.now())
         assert store.delivered("too", clock.now())
@@ -150,50 +150,50 @@ async def test_a_disk_that_hangs_before_there_is_anything_to_write_delays_no_oth
 
 
 async def test_what_did_not_change_is_not_touched_and_what_is_gone_is_withdrawn(cast: Cast, clock: FakeClock) -> None:
-    async with running(cast, config(stays="/s", goes="/g")) as (fleet, store):
+    async with running(cast, config(stays="/s", goes="/g")) as (supervisor, store):
         held = store.newest(Key("stays"))
-        await fleet.apply(config(stays="/s", comes="/c"))
+        await supervisor.apply(config(stays="/s", comes="/c"))
         await settle()
         assert store.newest(Key("stays")) is held
         assert cast.withdrawn == ["goes /g"]
         assert [profile.name for profile in store.profiles()] == ["stays", "comes"]
         assert store.delivered("comes", clock.now())
-        await fleet.close()
+        await supervisor.close()
         assert sorted(cast.closed) == ["comes /c", "goes /g", "stays /s"]
         assert len(cast.withdrawn) == 1, "what was written stays"
 
 
 async def test_an_old_directory_is_left_when_the_new_one_is_delivered(cast: Cast, clock: FakeClock) -> None:
-    async with running(cast, config(moves="/old")) as (fleet, store):
+    async with running(cast, config(moves="/old")) as (supervisor, store):
         cast.sources["moves"].script.hanging = True
-        await fleet.apply(config(moves="/new#other"))
+        await supervisor.apply(config(moves="/new#other"))
         await clock.advance(5)
         assert cast.withdrawn == []
         assert store.usable(Key("moves"), clock.now()), "the old credential is still handed out"
         assert cast.sinks["/new"].grants == [], "but is not written as if it were the new one"
         cast.sources["moves"].script.hanging = False
-        await fleet.apply(config(moves="/new#third"))  # and changed once more before that
+        await supervisor.apply(config(moves="/new#third"))  # and changed once more before that
         await settle()
         assert store.delivered("moves", clock.now())
         assert cast.withdrawn == ["moves /old"]
 
 
 async def test_who_goes_while_moving_leaves_both_places_at_once(cast: Cast, clock: FakeClock) -> None:
-    async with running(cast, config(moves="/old")) as (fleet, _):
+    async with running(cast, config(moves="/old")) as (supervisor, _):
         cast.sources["moves"].script.hanging = True
-        await fleet.apply(config(moves="/new#other"))
+        await supervisor.apply(config(moves="/new#other"))
         await settle()
-        await fleet.apply(config())
+        await supervisor.apply(config())
         assert sorted(cast.withdrawn) == ["moves /new", "moves /old"]
 
 
 async def test_who_moves_back_keeps_what_lies_there(cast: Cast, clock: FakeClock) -> None:
-    async with running(cast, config(moves="/old")) as (fleet, store):
+    async with running(cast, config(moves="/old")) as (supervisor, store):
         cast.sources["moves"].script.hanging = True
-        await fleet.apply(config(moves="/new#other"))
+        await supervisor.apply(config(moves="/new#other"))
         await settle()
         cast.sources["moves"].script.hanging = False
-        await fleet.apply(config(moves="/x/../old"))
+        await supervisor.apply(config(moves="/x/../old"))
         await clock.advance(20)
         assert cast.withdrawn == ["moves /new"], "the same place, however it is spelled"
         assert cast.closed.count("moves /old") == 1, "let go of, for the new sink to hold"
@@ -201,32 +201,32 @@ async def test_who_moves_back_keeps_what_lies_there(cast: Cast, clock: FakeClock
 
 
 async def test_a_place_that_becomes_anothers_is_left_at_once(cast: Cast, clock: FakeClock) -> None:
-    async with running(cast, config(one="/a", two="/b")) as (fleet, _):
+    async with running(cast, config(one="/a", two="/b")) as (supervisor, _):
         cast.sources["one"].script.hanging = True
-        await fleet.apply(config(one="/b#x", two="/a"))
+        await supervisor.apply(config(one="/b#x", two="/a"))
         assert sorted(cast.withdrawn) == ["one /a", "two /b"]
-        await fleet.apply(config(one="/c#y", two="/a"))
+        await supervisor.apply(config(one="/c#y", two="/a"))
         await settle()
         assert "one /b" not in cast.withdrawn, "kept until /c is delivered"
-        await fleet.apply(config(one="/c#y", two="/a", three="/b"))
+        await supervisor.apply(config(one="/c#y", two="/a", three="/b"))
         assert cast.withdrawn[-1] == "one /b"
 
 
 async def test_a_place_that_cannot_be_given_up_keeps_nobody(cast: Cast, clock: FakeClock) -> None:
-    async with running(cast, config(goes="/g", too="/t")) as (fleet, store):
+    async with running(cast, config(goes="/g", too="/t")) as (supervisor, store):
         cast.stubborn = True
-        await fleet.apply(config(comes="/c"))
+        await supervisor.apply(config(comes="/c"))
         await settle()
         assert [profile.name for profile in store.profiles()] == ["comes"]
         assert sorted(cast.closed) == ["goes /g", "too /t"]
 
 
 async def test_a_changed_schedule_keeps_what_is_held(cast: Cast, clock: FakeClock) -> None:
-    async with running(cast, config(one="/a")) as (fleet, store):
+    async with running(cast, config(one="/a")) as (supervisor, store):
         held = store.newest(Key("one"))
         again: Config = convert({"refresh": {"at": 0.5, "jitter": 0.0}, "identities": []}, Config)
         first = config(one="/a")
-        await fleet.apply(Config(identities=first.identities, refresh=again.refresh))
+        await supervisor.apply(Config(identities=first.identities, refresh=again.refresh))
         await clock.advance(30)
         assert store.newest(Key("one")) is held
         assert cast.withdrawn == []
@@ -249,25 +249,25 @@ async def test_a_file_with_another_content_is_another_setting_at_reload(cast: Ca
     text = {"name": "one", "source": source, "provider": provider, "sinks": [{"type": "files", "directory": "/d"}]}
     other = {"name": "two", "source": {"type": "file", "path": "/t"}, "provider": {"type": "generic", "audiences": ["a"]}}
     first: Config = convert({"identities": [text, other]}, Config)
-    async with running(cast, first) as (fleet, store):
+    async with running(cast, first) as (supervisor, store):
         await settle()
         digests = [digest_of(store, "one")]
-        untouched = fleet._members["two"]
+        untouched = supervisor._members["two"]
         for content in ("of one cluster", "of another cluster", None):
             path.write_text(content) if content else path.unlink()
-            await fleet.apply(first)
+            await supervisor.apply(first)
             await settle()
             digests.append(digest_of(store, "one"))
         assert digests[0] == digests[1]
         assert len({*digests}) == 3
         assert cast.withdrawn == []
-        assert fleet._members["two"] is untouched
+        assert supervisor._members["two"] is untouched
 
 
 async def test_a_run_time_variant_gets_a_keeper(cast: Cast, clock: FakeClock) -> None:
     cast.provider(None, "one", None).lifetime = 1000.0  # type: ignore[arg-type]
-    async with running(cast, config(one="/a")) as (fleet, store):
-        welcome = asyncio.ensure_future(fleet.welcome())
+    async with running(cast, config(one="/a")) as (supervisor, store):
+        welcome = asyncio.ensure_future(supervisor.welcome())
         grant = await store.want(Key("one", "scope"), clock.now(), 5.0)
         assert grant.key.variant == "scope"
         assert cast.providers["one"].exchanged[-1][1] == "scope"
@@ -316,13 +316,13 @@ async def test_a_start_that_breaks_is_tried_again_and_keeps_no_other_from_starti
         return build(settings, identity, toolbox)
 
     monkeypatch.setattr(module.providers, "build", break_twice)
-    async with running(cast, config(breaks="/b", good="/g")) as (fleet, store):
+    async with running(cast, config(breaks="/b", good="/g")) as (supervisor, store):
         assert store.delivered("good", clock.now())
         assert not store.ready(clock.now()), "it is known, and missing"
         failure = store.record(Key("breaks")).failure  # type: ignore[union-attr]
         assert failure
         assert (failure.reaction, "CANARY" in failure.message) == ("defect", False)
-        await fleet.apply(config(breaks="/b", good="/g"))
+        await supervisor.apply(config(breaks="/b", good="/g"))
         await clock.advance(10)
         assert not broken
         assert store.delivered("breaks", clock.now())
@@ -336,10 +336,10 @@ async def test_a_start_that_breaks_ends_when_the_identity_goes(cast: Cast, clock
         raise RecursionError("CANARY")
 
     monkeypatch.setattr(module.providers, "build", break_always)
-    async with running(cast, config(breaks="/b")) as (fleet, store):
+    async with running(cast, config(breaks="/b")) as (supervisor, store):
         await clock.advance(10)
         assert len(tries) > 2
-        await fleet.apply(config())
+        await supervisor.apply(config())
         tries.clear()
         await clock.advance(300)
         assert tries == []

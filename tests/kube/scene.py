@@ -15,7 +15,7 @@ from agent.clock import WallClock
 from agent.config.model import Config
 from agent.counters import Counters
 from agent.http.session import Session
-from agent.identities.supervisor import Fleet
+from agent.identities.supervisor import Supervisor
 from agent.model import Key
 from agent.providers.aws.client import AwsClients
 from agent.settings import convert
@@ -64,7 +64,7 @@ class Scene:
         self.folder = folder
         self.cloud = cloud
         self.store = Store()
-        self.fleet = None
+        self.supervisor = None
 
     def config(self, **changes):
         provider = {"type": "aws", "fromServiceAccount": True, "region": "eu-west-1", "endpoint": self.cloud.url}
@@ -85,12 +85,12 @@ class Scene:
             toolbox = Toolbox(clock=clock, random=Random(1), counters=Counters(), http=session.get, aws=aws, kube=kube)
             try:
                 async with asyncio.TaskGroup() as group:
-                    self.fleet = Fleet(self.store, toolbox, Tasks(group, self.store, toolbox), {})
-                    await self.fleet.apply(config or self.config())
+                    self.supervisor = Supervisor(self.store, toolbox, Tasks(group, self.store, toolbox), {})
+                    await self.supervisor.apply(config or self.config())
                     yield
                     raise EOFError
             except* EOFError:
-                await self.fleet.close()
+                await self.supervisor.close()
 
     @property
     def served(self):

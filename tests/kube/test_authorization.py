@@ -110,12 +110,12 @@ async def test_it_goes_with_the_identity_and_the_next_of_the_name_has_another(sc
         first = lying(scene)
         await scene.cluster.annotate("app", {ANNOTATION: None})
         await scene.until("")
-        await scene.fleet.apply(convert({"identities": []}, Config))
+        await scene.supervisor.apply(convert({"identities": []}, Config))
         assert lying(scene) is None
-        await scene.fleet.apply(scene.config())
+        await scene.supervisor.apply(scene.config())
         second = lying(scene)
         assert second not in {None, first}
-        await scene.fleet.apply(convert({"identities": []}, Config))
+        await scene.supervisor.apply(convert({"identities": []}, Config))
         assert lying(scene) is None
 
 
@@ -130,7 +130,7 @@ async def test_where_the_operator_moves_the_files_it_moves_along(scene, how):
             await scene.cluster.annotate("app", {ANNOTATION: None})
             await scene.until("")
         scene.cluster.proxy.always = Fault(status=503, match="/token")
-        await scene.fleet.apply(scene.config(sinks=elsewhere))
+        await scene.supervisor.apply(scene.config(sinks=elsewhere))
         assert lying(scene, "elsewhere") == first, "before anything is granted anew"
         assert lying(scene) == (first if how == "running" else None), "what still lies there goes once the new is delivered"
         scene.cluster.proxy.always = None

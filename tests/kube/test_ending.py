@@ -20,7 +20,7 @@ from agent.config.model import Config, Refresh, Tenancy
 from agent.counters import Counters
 from agent.http.session import Session
 from agent.identities.ledger import Ledger
-from agent.identities.supervisor import Fleet
+from agent.identities.supervisor import Supervisor
 from agent.model import Key
 from agent.providers.aws.client import AwsClients
 from agent.settings import convert
@@ -78,13 +78,13 @@ class Ending:
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = Tasks(group, store, toolbox)
-                    self.fleet = Fleet(store, toolbox, tasks, {}, ledger)
-                    await self.fleet.apply(config)
-                    tasks.start("withdrawal", self.fleet.orphans.run)
+                    self.supervisor = Supervisor(store, toolbox, tasks, {}, ledger)
+                    await self.supervisor.apply(config)
+                    tasks.start("withdrawal", self.supervisor.orphans.run)
                     yield
                     raise EOFError
             except* EOFError:
-                await self.fleet.close()
+                await self.supervisor.close()
             finally:
                 ledger.close()
 
@@ -120,11 +120,11 @@ async def test_what_ends_an_identity_withdraws_it_and_a_restart_does_not_bring_i
         match event:
             case "tenancy":
                 began = time.monotonic()
-                await ending.fleet.apply(after)
+                await ending.supervisor.apply(after)
                 await ending.gone()
             case "revoked":
                 began = time.monotonic()
-                assert await ending.fleet.revoke("app", "uid 0")
+                assert await ending.supervisor.revoke("app", "uid 0")
                 await ending.gone()
             case "max_use":
                 issued = ending.scene.store.newest(Key("app")).credential.issued_at
@@ -152,7 +152,7 @@ async def test_the_rest_runs_on_when_tenancy_is_tightened(ending):
     async with ending.running(replace(config, identities=(*config.identities, other))):
         await ending.scene.until("one", within=30)
         allowed = convert({"namespaces": [ending.scene.cluster.namespace]}, Tenancy)
-        await ending.fleet.apply(replace(config, identities=(*config.identities, other), tenancy=allowed))
+        await ending.supervisor.apply(replace(config, identities=(*config.identities, other), tenancy=allowed))
         assert ending.scene.written == "one"
         if ending.kind != "file":
             assert "elsewhere is not in tenancy.namespaces" in ending.scene.store.record(Key("other")).failure.message
@@ -162,19 +162,19 @@ async def test_a_tenancy_that_allows_it_again_and_a_renewal_by_name_bring_it_bac
     config = await ending.configured()
     async with ending.running(config):
         await ending.scene.until("one", within=30)
-        await ending.fleet.apply(tightened(config))
+        await ending.supervisor.apply(tightened(config))
         await ending.scene.until("")
         assert "not in tenancy.namespaces" in ending.scene.failure
-        await ending.fleet.apply(config)
+        await ending.supervisor.apply(config)
         await ending.scene.until("one", within=30)
-        await ending.fleet.revoke("app", "uid 0")
+        await ending.supervisor.revoke("app", "uid 0")
         await ending.scene.until("")
         assert (ending.scene.remedy, "revoked by uid 0 at" in ending.scene.failure) == ("wi-agent renew app", True)
-        await ending.fleet.apply(config)
+        await ending.supervisor.apply(config)
         assert (ending.scene.served, ending.scene.written) == (None, ""), "a reload does not bring it back"
-        assert await ending.fleet.reinstate("app")
+        assert await ending.supervisor.reinstate("app")
         await ending.scene.until("one", within=30)
-        assert ending.fleet.revoked == {}
+        assert ending.supervisor.revoked == {}
 
 
 async def test_a_token_of_another_tenant_ends_the_credential_that_was_delivered(scene):

@@ -10,7 +10,7 @@ from agent.errors import NotReady, Rejected, Unavailable
 from agent.model import Grant, Key
 from agent.record import Profile
 from agent.serviceaccounts import events as module
-from agent.serviceaccounts.events import Herald
+from agent.serviceaccounts.events import EventRecorder
 from agent.settings import convert
 from agent.sources.kubernetes import KubernetesSource
 from agent.store import Store
@@ -27,7 +27,9 @@ class Stage:
         self.store = Store()
         self.uids = {}
         self.identities = {}
-        self.herald = Herald(self.store, cluster.toolbox(kube, self.clock), lambda: self.identities, lambda name: self.uids.get(name, ""))
+        self.recorder = EventRecorder(
+            self.store, cluster.toolbox(kube, self.clock), lambda: self.identities, lambda name: self.uids.get(name, "")
+        )
         self.add("app")
 
     def add(self, name, *, follows=False, account="app"):
@@ -65,7 +67,7 @@ class Stage:
 async def staged(cluster, **environ):
     async with cluster.clients(**environ) as kube:
         stage = Stage(cluster, kube)
-        task = asyncio.ensure_future(stage.herald.run())
+        task = asyncio.ensure_future(stage.recorder.run())
         try:
             await stage.pause(0)
             yield stage

@@ -122,7 +122,9 @@ async def test_what_an_earlier_process_left_goes_with_the_identity_though_it_was
     scene.store = Store()
     await scene.cluster.proxy.down()
     async with scene.running(scene.config(serve=serve)):
-        await scene.fleet.apply(convert({"identities": []}, Config) if how == "removed" else scene.config(serve=serve, sinks=elsewhere))
+        await scene.supervisor.apply(
+            convert({"identities": []}, Config) if how == "removed" else scene.config(serve=serve, sinks=elsewhere)
+        )
         assert list((scene.folder / "app").rglob("*")) == []
 
 
@@ -132,8 +134,8 @@ async def test_who_moves_while_nothing_can_be_seen_keeps_what_it_has_until_there
     async with scene.running():
         await scene.until("one")
         await scene.cluster.proxy.down()
-        await scene.fleet.apply(scene.config(provider={"duration": "30m"}))
-        await scene.fleet.apply(scene.config(provider={"duration": "30m"}, sinks=elsewhere))
+        await scene.supervisor.apply(scene.config(provider={"duration": "30m"}))
+        await scene.supervisor.apply(scene.config(provider={"duration": "30m"}, sinks=elsewhere))
         assert (scene.served, scene.written) == ("session-of-one", "one")
         await scene.cluster.proxy.up()
         async with asyncio.timeout(10):
@@ -149,14 +151,14 @@ async def test_settings_that_the_operator_changes_take_over_without_a_gap(scene)
     async with scene.running():
         await scene.until("one")
         scene.cluster.proxy.always = Fault(status=503, match="/token")
-        await scene.fleet.apply(scene.config(provider={"duration": "30m"}))
+        await scene.supervisor.apply(scene.config(provider={"duration": "30m"}))
         await asyncio.sleep(0.3)
         assert (scene.served, scene.written) == ("session-of-one", "one")
         await scene.cluster.annotate("app", {ANNOTATION: ROLE + "two"})
         await scene.until("", within=1)
         scene.cluster.proxy.always = None
         await scene.until("two", within=20)
-        await scene.fleet.apply(convert({"identities": []}, Config))
+        await scene.supervisor.apply(convert({"identities": []}, Config))
         assert scene.store.record(Key("app")) is None
         await scene.until("", within=1)
 
@@ -167,7 +169,7 @@ async def test_what_changes_while_the_operator_changes_settings_is_not_kept_for_
     async with scene.running():
         await scene.until("one")
         await scene.cluster.proxy.down()
-        await scene.fleet.apply(scene.config(provider={"duration": "30m"}))
+        await scene.supervisor.apply(scene.config(provider={"duration": "30m"}))
         if how == "annotated":
             await scene.cluster.annotate("app", {ANNOTATION: ROLE + "two"})
         elif how != "the same":
@@ -179,7 +181,7 @@ async def test_what_changes_while_the_operator_changes_settings_is_not_kept_for_
         await scene.cluster.proxy.up()
         if how == "the same":
             async with asyncio.timeout(10):
-                while scene.fleet.running("app") is None:
+                while scene.supervisor.running("app") is None:
                     await asyncio.sleep(0.01)
             assert (scene.served, scene.written) == ("session-of-one", "one")
         else:
@@ -194,7 +196,7 @@ async def test_an_operator_who_writes_down_the_default_has_not_chosen_another_se
     async with scene.running(resolved(replace(default, tenancy=tenancy))):
         await scene.until("one")
         await scene.cluster.proxy.down()
-        await scene.fleet.apply(replace(scene.config(), tenancy=tenancy))
+        await scene.supervisor.apply(replace(scene.config(), tenancy=tenancy))
         await scene.cluster.delete("ServiceAccount", "app")
         await scene.cluster.account("app", annotations={ANNOTATION: ROLE + "one"})
         scene.cluster.proxy.always = Fault(status=503, match="/token")

@@ -5,7 +5,7 @@ import pytest
 from agent import providers
 from agent.config.model import Config, Identity, identity_digest
 from agent.errors import Rejected
-from agent.serviceaccounts.annotations import Sighting, effective, followed, sighted
+from agent.serviceaccounts.annotations import ObservedServiceAccount, effective, followed, sighted
 from agent.settings import convert
 from agent.sources.kubernetes import ServiceAccount
 
@@ -30,7 +30,7 @@ def an_identity(provider, **source):
 
 
 def found(provider, annotations):
-    return effective(an_identity(provider), Sighting("u1", annotations)).provider
+    return effective(an_identity(provider), ObservedServiceAccount("u1", annotations)).provider
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_annotations_of_other_clouds_and_other_names_say_nothing():
 def test_only_this_very_serviceaccount_is_seen():
     account = ServiceAccount(namespace="tenant1", name="app")
     metadata = {"namespace": "tenant1", "name": "app", "uid": "u1", "annotations": {EKS: "x", "y": 1}}
-    assert sighted({"metadata": metadata}, account) == Sighting("u1", {EKS: "x"})
+    assert sighted({"metadata": metadata}, account) == ObservedServiceAccount("u1", {EKS: "x"})
     for other in (
         {"namespace": "tenant10"},
         {"name": "app2"},
@@ -104,13 +104,13 @@ def test_only_this_very_serviceaccount_is_seen():
     ):
         assert sighted({"metadata": metadata | other}, account) is None, other
     assert sighted({}, account) is None
-    assert sighted({"metadata": metadata | {"annotations": ["x"]}}, account) == Sighting("u1", {})
+    assert sighted({"metadata": metadata | {"annotations": ["x"]}}, account) == ObservedServiceAccount("u1", {})
 
 
 def test_uid_and_principal_are_in_the_digest():
     identity = an_identity(AWS)
     digests = {
-        identity_digest(effective(identity, Sighting(uid, {EKS: ROLE + role})), Config(identities=()), uid)
+        identity_digest(effective(identity, ObservedServiceAccount(uid, {EKS: ROLE + role})), Config(identities=()), uid)
         for uid in ("u1", "u2")
         for role in ("a", "b")
     }

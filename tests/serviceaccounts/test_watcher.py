@@ -15,7 +15,7 @@ from agent.errors import Unavailable
 from agent.kube.watch import Event
 from agent.serviceaccounts.annotations import effective, followed
 from agent.serviceaccounts.wanted import Bound, Unbound, Unreachable, Wanted
-from agent.serviceaccounts.watcher import Follower
+from agent.serviceaccounts.watcher import ServiceAccountWatcher
 from agent.settings import convert
 from agent.toolbox import Toolbox
 from tests.fakes import FakeClock
@@ -41,14 +41,14 @@ def an_account(name: str = "app", namespace: str = "tenant1", uid: str = "u1", r
 
 
 @pytest.fixture
-def follower() -> Follower:
+def watcher() -> ServiceAccountWatcher:
     async def no_http() -> Any:
         raise AssertionError("nothing is sent")
 
     source = {"type": "kubernetes", "serviceAccount": {"namespace": "tenant1", "name": "app"}}
     provider = {"type": "aws", "region": "eu-west-1", "fromServiceAccount": True}
     identity = convert({"name": "x", "source": source, "provider": provider}, Identity)
-    return Follower(identity, Toolbox(clock=FakeClock(), random=Random(0), counters=Counters(), http=no_http))
+    return ServiceAccountWatcher(identity, Toolbox(clock=FakeClock(), random=Random(0), counters=Counters(), http=no_http))
 
 
 @pytest.mark.parametrize(
@@ -70,15 +70,15 @@ def follower() -> Follower:
         (Event(kind="resumed"), "u1 one"),
     ],
 )
-async def test_only_events_of_this_very_serviceaccount_count(follower: Follower, event: Event, said: str) -> None:
-    account = followed(follower.identity)
+async def test_only_events_of_this_very_serviceaccount_count(watcher: ServiceAccountWatcher, event: Event, said: str) -> None:
+    account = followed(watcher.identity)
     assert account
-    follower.hear(Event(kind="listed", objects=(an_account(),)), account)
-    assert told(follower.hear(event, account)) == said
+    watcher.hear(Event(kind="listed", objects=(an_account(),)), account)
+    assert told(watcher.hear(event, account)) == said
 
 
-async def test_without_an_api_server_it_has_no_principal(follower: Follower) -> None:
-    assert [told(wanted) async for wanted in follower.wanted()] == ["unbound"]
+async def test_without_an_api_server_it_has_no_principal(watcher: ServiceAccountWatcher) -> None:
+    assert [told(wanted) async for wanted in watcher.wanted()] == ["unbound"]
 
 
 class Streams:
@@ -102,9 +102,9 @@ class Streams:
         """The next one lists."""
 
 
-async def test_a_flapping_role_is_withdrawn_at_once_and_started_ever_more_rarely(follower: Follower, monkeypatch: Any) -> None:
+async def test_a_flapping_role_is_withdrawn_at_once_and_started_ever_more_rarely(watcher: ServiceAccountWatcher, monkeypatch: Any) -> None:
     streams = Streams([f"role{number}" for number in range(1000)])
-    clock, said = follow(follower, streams, monkeypatch)
+    clock, said = follow(watcher, streams, monkeypatch)
     await clock.advance(0)
     assert said == [*(f"u1 role{number}" for number in range(10)), "unbound"]
     await clock.advance(7)
@@ -112,20 +112,20 @@ async def test_a_flapping_role_is_withdrawn_at_once_and_started_ever_more_rarely
     assert streams.opened == 4
 
 
-async def test_a_bad_annotation_each_time_is_reported_ever_more_rarely(follower: Follower, monkeypatch: Any) -> None:
+async def test_a_bad_annotation_each_time_is_reported_ever_more_rarely(watcher: ServiceAccountWatcher, monkeypatch: Any) -> None:
     streams = Streams([f"no role {number}" for number in range(1000)])
-    clock, said = follow(follower, streams, monkeypatch)
+    clock, said = follow(watcher, streams, monkeypatch)
     await clock.advance(100)
     assert said == ["unbound"] * 16
     assert len(streams.roles) > 950
 
 
 async def test_an_exception_in_an_event_is_reported_once_and_the_account_listed_again(
-    follower: Follower, monkeypatch: Any, capsys: Any
+    watcher: ServiceAccountWatcher, monkeypatch: Any, capsys: Any
 ) -> None:
     streams = Streams(["one"] * 5)
     monkeypatch.setattr("agent.serviceaccounts.watcher.effective", lambda *_: 1 / 0)
-    clock, said = follow(follower, streams, monkeypatch)
+    clock, said = follow(watcher, streams, monkeypatch)
     await clock.advance(7)
     assert said == ["unreachable"] * 3
     monkeypatch.setattr("agent.serviceaccounts.watcher.effective", effective)
@@ -134,17 +134,17 @@ async def test_an_exception_in_an_event_is_reported_once_and_the_account_listed_
     assert capsys.readouterr().out.count("follow.defect") == 1
 
 
-def follow(follower: Follower, streams: Streams, monkeypatch: Any) -> tuple[FakeClock, list[str]]:
+def follow(watcher: ServiceAccountWatcher, streams: Streams, monkeypatch: Any) -> tuple[FakeClock, list[str]]:
     """Let it follow these; return its clock and what it says."""
     said: list[str] = []
     monkeypatch.setattr("agent.serviceaccounts.watcher.Watch", lambda *_, **__: streams)
-    follower._toolbox = replace(follower._toolbox, kube=SimpleNamespace(client=lambda _: None))  # type: ignore[arg-type]
+    watcher._toolbox = replace(watcher._toolbox, kube=SimpleNamespace(client=lambda _: None))  # type: ignore[arg-type]
 
     async def listen() -> None:
-        async for wanted in follower.wanted():
+        async for wanted in watcher.wanted():
             said.append(told(wanted))
 
-    follower.task = asyncio.ensure_future(listen())  # type: ignore[attr-defined]
-    clock = follower._toolbox.clock
+    watcher.task = asyncio.ensure_future(listen())  # type: ignore[attr-defined]
+    clock = watcher._toolbox.clock
     assert isinstance(clock, FakeClock)
     return clock, said

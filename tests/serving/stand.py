@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.config.model import Config
-from agent.identities.supervisor import Fleet
+from agent.identities.supervisor import Supervisor
 from agent.model import Key
 from agent.record import Record
 from agent.serving.status import describe
@@ -25,12 +25,12 @@ from tests.serving.endpoint import AUTHORIZATION, NAME, Endpoint, endpoint
 class Stand:
     """Up while its context is entered."""
 
-    def __init__(self, clock: FakeClock, cloud: Cloud, store: Store, served: Endpoint, fleet: Fleet) -> None:
+    def __init__(self, clock: FakeClock, cloud: Cloud, store: Store, served: Endpoint, supervisor: Supervisor) -> None:
         self.clock = clock
         self.cloud = cloud
         self.store = store
         self.endpoint = served
-        self.fleet = fleet
+        self.supervisor = supervisor
 
     @property
     def record(self) -> Record:
@@ -88,15 +88,15 @@ async def stand(
         config = convert({"identities": [identity], "refresh": {"jitter": 0.0}}, Config)
         store = Store()
         async with endpoint(store, clock, one.toolbox.counters) as served, asyncio.TaskGroup() as group:
-            fleet = Fleet(store, one.toolbox, Tasks(group, store, one.toolbox), {})
-            await fleet.apply(config)
-            built = Stand(clock, one, store, served, fleet)
+            supervisor = Supervisor(store, one.toolbox, Tasks(group, store, one.toolbox), {})
+            await supervisor.apply(config)
+            built = Stand(clock, one, store, served, supervisor)
             if first:
                 await built.attempted()
             try:
                 yield built
             finally:
-                for member in fleet._members.values():
+                for member in supervisor._members.values():
                     for task in member.tasks:
                         task.cancel()
-                await fleet.close()
+                await supervisor.close()

@@ -118,8 +118,8 @@ for _ in sys.stdin:  # each line: all at once
 
 async def test_200_first_requests_at_once_are_one_exchange_and_wait_for_nothing_else(tmp_path: Path) -> None:
     async with stand(tmp_path) as one:
-        running = one.fleet._config
-        await one.fleet.apply(replace(running, identities=()))
+        running = one.supervisor._config
+        await one.supervisor.apply(replace(running, identities=()))
         for dialect in one.endpoint.server._dialects.values():
             dialect.patience = Container.patience
         one.cloud.sts.delay = 0.3
@@ -136,14 +136,14 @@ async def test_200_first_requests_at_once_are_one_exchange_and_wait_for_nothing_
             alone = time.perf_counter() - alone
             one.cloud.sts.actions.clear()
             together = time.perf_counter()
-            await one.fleet.apply(running)
+            await one.supervisor.apply(running)
             herd.stdin.write(b"\n")
             assert (await herd.stdout.readline()).split() == [b"200", b"1"], "all are answered, and all alike"
             together = time.perf_counter() - together
             assert one.cloud.sts.actions == {"AssumeRoleWithWebIdentity": 1}
             assert one.record.attempts == 1
             assert one.cloud.toolbox.counters.handed_out_valid[NAME, "endpoint"] == 200
-            await one.fleet.apply(replace(running, identities=()))
+            await one.supervisor.apply(replace(running, identities=()))
             ratios.append(together / alone)
             if ratios[-1] <= 1.5:
                 break
@@ -294,15 +294,15 @@ async def test_a_certificate_of_another_name_is_refused_until_there_is_the_right
 
 async def test_a_withdrawn_identity_is_no_longer_served_and_a_changed_one_without_a_gap(tmp_path: Path) -> None:
     async with stand(tmp_path) as one:
-        running = one.fleet._config
+        running = one.supervisor._config
         assert (await one.endpoint.ask()).status == 200
         identity = running.identities[0]
         one.cloud.sts.delay = 0.05
         changed = replace(identity, provider=replace(identity.provider, session_name="renamed"))
-        await one.fleet.apply(replace(running, identities=(changed,)))
+        await one.supervisor.apply(replace(running, identities=(changed,)))
         assert (await one.endpoint.ask()).status == 200, "the old one, until the new one is there"
         await really(lambda: len(one.cloud.sts.sessions) == 2 and one.results["success"] == 2)
         assert (await one.endpoint.ask()).json["AccessKeyId"] == list(one.cloud.sts.sessions)[-1]
-        await one.fleet.apply(replace(running, identities=()))
+        await one.supervisor.apply(replace(running, identities=()))
         found = await one.endpoint.ask()
         assert found.status == 404
