@@ -55,7 +55,7 @@ Rendered = Answer | Countdown
 
 
 @dataclass(slots=True)
-class Visit:
+class DialectRequest:
     """A request, and the path by which it came to a dialect. Not frozen, as one is made for each request and that would double its cost."""
 
     request: web.BaseRequest
@@ -68,7 +68,7 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class CredentialQuery:
     """A credential that a request asks for, and how it is written down."""
 
     render: Callable[[Grant, Profile], Rendered]
@@ -92,13 +92,13 @@ class Dialect(Protocol):
     foreign: tuple[str, ...]
     """Headers that say that another service is meant whose well-known paths are the same."""
 
-    def knows(self, visit: Visit) -> bool:
+    def knows(self, visit: DialectRequest) -> bool:
         """Whether this path is one of its: the path alone decides, for the router remembers it."""
 
-    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
+    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
         """None, or how the request is refused: method, static headers, authorization."""
 
-    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
         """What an admitted request asks for: the answer, where that needs no credential, or else which one. Waits for nothing."""
 
     def refuse(self, status: int, reason: str) -> Answer:

@@ -13,7 +13,7 @@ from aiohttp import hdrs, web
 from multidict import istr
 
 from agent.model import Secret
-from agent.serving.memo import Remembered
+from agent.serving.memo import BoundedCache
 from agent.settings import Address
 
 HOSTS = frozenset(
@@ -51,7 +51,7 @@ class Guard:
         self._hosts = HOSTS | {f"[{host}]" if ":" in host else host for host in own}
         self._peers = frozenset(own)
         self._known: set[str] = set()
-        self._proxys: Remembered[bool] = Remembered(HEADER_NAMES, LONGEST_NAME)
+        self._proxys: BoundedCache[bool] = BoundedCache(HEADER_NAMES, LONGEST_NAME)
         """Whether only a proxy adds the header, by its name as clients write it."""
 
     def objection(self, request: web.BaseRequest) -> str:

@@ -3,28 +3,28 @@
 from typing import TypeVar
 
 from agent.record import Profile
-from agent.serving.dialect import Answer, Visit, Want
+from agent.serving.dialect import Answer, CredentialQuery, DialectRequest
 
 MOST, LONGEST = 64, 1024
 """Questions that are remembered at a time, and characters of one."""
-Found = TypeVar("Found", Want, Answer | Want)
+Found = TypeVar("Found", CredentialQuery, Answer | CredentialQuery)
 
 
-class Questions:
+class RequestCache:
     """For one dialect, and only where target and profile say it all."""
 
     def __init__(self) -> None:
-        self._known: Remembered[tuple[Profile, Want]] = Remembered(MOST, LONGEST)
+        self._known: BoundedCache[tuple[Profile, CredentialQuery]] = BoundedCache(MOST, LONGEST)
         """By target; what was refused is not kept."""
 
-    def known(self, visit: Visit, profile: Profile) -> Want | None:
+    def known(self, visit: DialectRequest, profile: Profile) -> CredentialQuery | None:
         """What this one asks for, if it was asked before under the same settings."""
         known = self._known.get(visit.request.raw_path)
         return known[1] if known and known[0] is profile else None
 
-    def keep(self, visit: Visit, profile: Profile, found: Found) -> Found:
+    def keep(self, visit: DialectRequest, profile: Profile, found: Found) -> Found:
         """`found`, remembered where it is something to want."""
-        if isinstance(found, Want):
+        if isinstance(found, CredentialQuery):
             self._known.keep(visit.request.raw_path, (profile, found))
         return found
 
@@ -32,7 +32,7 @@ class Questions:
 Meaning = TypeVar("Meaning")
 
 
-class Remembered(dict[str, Meaning]):
+class BoundedCache(dict[str, Meaning]):
     """So many at most, and none for a long text, for clients choose the texts. When it is full it begins anew."""
 
     def __init__(self, most: int, longest: int) -> None:

@@ -15,10 +15,10 @@ from agent.model import Grant, Key
 from agent.record import Profile, Record, serving_span
 from agent.schedule import granted_margin, stale_after
 from agent.serving.capacity import most
-from agent.serving.dialect import Answer, Dialect, Want
+from agent.serving.dialect import Answer, CredentialQuery, Dialect
 from agent.serving.dialects import every
 from agent.serving.guard import Guard
-from agent.serving.responses import Portion, Reply, suits
+from agent.serving.responses import PreparedResponse, RenderedCredential, suits
 from agent.serving.router import Route, Router
 from agent.settings import Address
 from agent.store import Store
@@ -44,7 +44,7 @@ class MetadataEndpoint:
         dialects = every()
         self._dialects: Mapping[str, Dialect] = {dialect.name: dialect for dialect in dialects}
         self._router = Router(store, dialects)
-        self._portions: dict[str, dict[Shape, Portion]] = {}
+        self._portions: dict[str, dict[Shape, RenderedCredential]] = {}
         """By identity."""
         self._waiting = 0
         self._may_wait = max(1, most() // 2)
@@ -71,7 +71,7 @@ class MetadataEndpoint:
             return _response(found)
         return found if suits(request) else _response(found.answer)
 
-    async def _decide(self, request: web.BaseRequest, route: Route) -> Answer | Reply:
+    async def _decide(self, request: web.BaseRequest, route: Route) -> Answer | PreparedResponse:
         dialect, profile = route.dialect, route.profile
         if objection := self._guard.objection(request):
             return dialect.refuse(403, objection) if dialect else Answer(403, objection.encode() + b"\n")
@@ -83,7 +83,7 @@ class MetadataEndpoint:
         wanted = dialect.wants(route.visit, profile, now)
         return wanted if isinstance(wanted, Answer) else await self._serve(dialect, profile, wanted, now)
 
-    async def _serve(self, dialect: Dialect, profile: Profile, want: Want, now: datetime) -> Answer | Reply:
+    async def _serve(self, dialect: Dialect, profile: Profile, want: CredentialQuery, now: datetime) -> Answer | PreparedResponse:
         shape = (want.variant, dialect.name, want.shape)
         portion = self._portions.get(profile.name, {}).get(shape)
         if portion is None or not portion.good(profile, now):
@@ -124,14 +124,14 @@ class MetadataEndpoint:
             return dialect.refuse(400, record.failure.message)
         return None
 
-    def _measure(self, profile: Profile, grant: Grant, want: Want, shape: Shape) -> Portion:
+    def _measure(self, profile: Profile, grant: Grant, want: CredentialQuery, shape: Shape) -> RenderedCredential:
         known = self._portions.get(profile.name, {}).get(shape)
         if known and known.grant is grant and known.profile is profile:
             return known  # as for the rest of a herd
         span, policy = serving_span(grant), profile.credential_policy
         assert span  # noqa: S101  # else the store would not have called it usable
         late_after = min(stale_after(span, policy), span.expires_at - timedelta(seconds=granted_margin(span, policy)))
-        portion = Portion(
+        portion = RenderedCredential(
             record=self._store.record(grant.key) or Record(grant.key),  # that of a moment ago is gone: good for this once
             grant=grant,
             profile=profile,

@@ -15,7 +15,7 @@ from agent.record import Profile, Record
 from agent.serving.dialect import Answer, Rendered
 
 
-class Reply(web.StreamResponse):
+class PreparedResponse(web.StreamResponse):
     """As it is sent within one second, for its Date is the second's. Keeps nothing of a request, so any number may share it."""
 
     def __init__(self, answer: Answer, now: datetime) -> None:
@@ -52,7 +52,7 @@ SECOND = timedelta(seconds=1)
 
 
 @dataclass(slots=True, kw_only=True)
-class Portion:
+class RenderedCredential:
     """For as long as neither the grant nor the profile is replaced."""
 
     record: Record
@@ -62,7 +62,7 @@ class Portion:
     expires_at: datetime
     late_after: datetime
     """From then on it is handed out for want of a better one."""
-    _reply: Reply | None = field(default=None, repr=False)
+    _reply: PreparedResponse | None = field(default=None, repr=False)
     _since: datetime = NEVER
     _until: datetime = NEVER
 
@@ -70,9 +70,9 @@ class Portion:
         """Whether it is the newest there is, for these settings, and works."""
         return self.record.grant is self.grant and self.profile is profile and now < self.expires_at
 
-    def at(self, now: datetime) -> Reply:
+    def at(self, now: datetime) -> PreparedResponse:
         """As it is sent at this moment."""
         if self._reply is None or not self._since <= now < self._until:
             self._since, self._until = now, min(now.replace(microsecond=0) + SECOND, self.rendered.until(now))
-            self._reply = Reply(self.rendered.at(now), now)
+            self._reply = PreparedResponse(self.rendered.at(now), now)
         return self._reply

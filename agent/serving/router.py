@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from agent.record import Profile
-from agent.serving.dialect import Dialect, Visit
-from agent.serving.memo import Remembered
+from agent.serving.dialect import Dialect, DialectRequest
+from agent.serving.memo import BoundedCache
 from agent.store import Store
 
 TARGETS, LONGEST = 256, 256
@@ -22,7 +22,7 @@ TARGETS, LONGEST = 256, 256
 class Route:
     """Where a request leads. Not frozen, as one is made for each request and that would double its cost."""
 
-    visit: Visit
+    visit: DialectRequest
     dialect: Dialect | None
     """None: nobody's path."""
     profile: Profile | None
@@ -39,9 +39,9 @@ class Router:
             for prefix in {dialect.prefix for dialect in dialects if dialect.prefix}
         }
         self._rooted = tuple(dialect for dialect in dialects if dialect.rooted)
-        self._known: Remembered[tuple[Dialect, Profile, str, str]] = Remembered(TARGETS, LONGEST)
+        self._known: BoundedCache[tuple[Dialect, Profile, str, str]] = BoundedCache(TARGETS, LONGEST)
         """By target, of those that name an identity: dialect, profile, and the visit's `path` and `before`."""
-        self._claims: Remembered[tuple[Dialect, ...]] = Remembered(TARGETS, LONGEST)
+        self._claims: BoundedCache[tuple[Dialect, ...]] = BoundedCache(TARGETS, LONGEST)
         """Who may answer a well-known path; by path, for queries are many and decide nothing."""
         self._defaults: dict[str, str] = {}
         """Identities by the dialect whose default each was when last looked for."""
@@ -51,14 +51,14 @@ class Router:
         if known := self._known.get(request.raw_path):
             dialect, profile, path, before = known
             if self._store.profile(profile.name) is profile and owner in {"", profile.name}:
-                return Route(Visit(request, path, named=True, before=before), dialect, profile)
+                return Route(DialectRequest(request, path, named=True, before=before), dialect, profile)
         path = request.raw_path.partition("?")[0]
         if claims := self._claims.get(path):
-            return self._settle(Visit(request, path, named=False), claims, owner)
+            return self._settle(DialectRequest(request, path, named=False), claims, owner)
         pieces = path.split("/", 3)
         if len(pieces) == 4 and not pieces[0] and (family := self._families.get(pieces[1])):
             name = pieces[2]
-            visit = Visit(request, f"/{pieces[3]}", named=True, before=f"/{pieces[1]}/{name}")
+            visit = DialectRequest(request, f"/{pieces[3]}", named=True, before=f"/{pieces[1]}/{name}")
             for one in family:
                 if one.knows(visit):
                     found = self._store.profile(name) if owner in {"", name} else None
@@ -67,13 +67,13 @@ class Router:
                     self._known.keep(request.raw_path, (one, found, visit.path, visit.before))
                     return Route(visit, one, found)
             return Route(visit, family[0], None)
-        visit = Visit(request, path, named=False)
+        visit = DialectRequest(request, path, named=False)
         claimants = tuple(one for one in self._rooted if one.knows(visit)) if path.startswith("/") else ()
         if claimants:
             self._claims.keep(path, claimants)
         return self._settle(visit, claimants, owner)
 
-    def _settle(self, visit: Visit, claimants: Sequence[Dialect], owner: str) -> Route:
+    def _settle(self, visit: DialectRequest, claimants: Sequence[Dialect], owner: str) -> Route:
         """The first whose headers these can be and who has somebody to answer for."""
         headers = visit.request.headers
         for one in claimants:

@@ -11,10 +11,10 @@ import msgspec
 from multidict import istr
 
 from agent.record import Profile
-from agent.serving.dialect import Answer, Visit, Want
+from agent.serving.dialect import Answer, CredentialQuery, DialectRequest
 from agent.serving.dialects.azure_token import HEADERS, Objection, wanted
 from agent.serving.guard import knows
-from agent.serving.memo import Questions
+from agent.serving.memo import RequestCache
 
 HEADER = istr("X-IDENTITY-HEADER")
 VERSION = "2019-08-01"
@@ -31,26 +31,26 @@ class AppService:
     foreign: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._questions = Questions()
+        self._questions = RequestCache()
 
-    def knows(self, visit: Visit) -> bool:
+    def knows(self, visit: DialectRequest) -> bool:
         return visit.named and visit.path.removesuffix("/") == "/token"
 
-    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
+    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
         if visit.request.method != "GET":
             return self.refuse(405, "only GET")
         if not knows(visit.request, profile.authorization, HEADER):
             return self.refuse(401, "X-IDENTITY-HEADER does not hold this identity's authorization")
         return None
 
-    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
         return self._questions.known(visit, profile) or self._questions.keep(visit, profile, self._read(visit, profile))
 
     def refuse(self, status: int, reason: str) -> Answer:
         more = {405: {"Allow": "GET"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
         return Answer(status, msgspec.json.encode({"statusCode": status, "message": reason}), HEADERS | more.get(status, {}))
 
-    def _read(self, visit: Visit, profile: Profile) -> Answer | Want:
+    def _read(self, visit: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
         if visit.request.query.getall("api-version", []) != [VERSION]:
             return self.refuse(400, f"api-version has to be {VERSION}")
         found = wanted(visit, profile)

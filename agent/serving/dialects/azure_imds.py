@@ -11,9 +11,9 @@ from datetime import datetime
 import msgspec
 
 from agent.record import Profile
-from agent.serving.dialect import Answer, Visit, Want
+from agent.serving.dialect import Answer, CredentialQuery, DialectRequest
 from agent.serving.dialects.azure_token import HEADERS, Objection, wanted
-from agent.serving.memo import Questions
+from agent.serving.memo import RequestCache
 
 TOKEN = "/metadata/identity/oauth2/token"  # noqa: S105  # a path
 VERSION = re.compile(r"(2018-(0[2-9]|1[0-2])|(2019|20[2-9][0-9])-[01][0-9])-[0-3][0-9]")
@@ -40,27 +40,27 @@ class AzureImds:
     foreign: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._questions = Questions()
+        self._questions = RequestCache()
 
-    def knows(self, visit: Visit) -> bool:
+    def knows(self, visit: DialectRequest) -> bool:
         """The service minds no capitals, and MSAL for Node ends the path with a slash."""
         return f"{visit.path.lower()}/".startswith("/metadata/")
 
-    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
+    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
         if visit.request.method != "GET":
             return self.refuse(405, "only GET")
         if visit.request.headers.getall("Metadata", []) != ["true"]:
             return self._object("invalid_request", "Required metadata header not specified")
         return None
 
-    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
         return self._questions.known(visit, profile) or self._questions.keep(visit, profile, self._read(visit, profile))
 
     def refuse(self, status: int, reason: str) -> Answer:
         more = {405: {"Allow": "GET"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
         return self._object(CODES[status], reason, status, more.get(status, {}))
 
-    def _read(self, visit: Visit, profile: Profile) -> Answer | Want:
+    def _read(self, visit: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
         if visit.path.lower().removesuffix("/") != TOKEN:
             return self.refuse(404, "there is nothing here")
         versions = visit.request.query.getall("api-version", [])

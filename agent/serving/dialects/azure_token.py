@@ -10,7 +10,7 @@ import msgspec
 
 from agent.model import Grant
 from agent.record import Profile
-from agent.serving.dialect import Countdown, Visit, Want, plain
+from agent.serving.dialect import Countdown, CredentialQuery, DialectRequest, plain
 from agent.variants import variant_of
 
 HEADERS = {"Content-Type": "application/json; charset=utf-8", "Cache-Control": "no-store"}
@@ -27,7 +27,7 @@ class Objection:
     reason: str
 
 
-def wanted(visit: Visit, profile: Profile) -> Want | Objection:
+def wanted(visit: DialectRequest, profile: Profile) -> CredentialQuery | Objection:
     """The token that the query asks for. `resource` comes back byte for byte: MSAL for Node keeps the token under it."""
     query, facts = visit.request.query, profile.facts
     clients = [client for client in query.getall("client_id", []) if client]
@@ -44,7 +44,7 @@ def wanted(visit: Visit, profile: Profile) -> Want | Objection:
     def render(grant: Grant, profile: Profile) -> Countdown:
         return _render(grant, profile, resource)
 
-    return Want(render, variant=variant, shape=resource)
+    return CredentialQuery(render, variant=variant, shape=resource)
 
 
 def _render(grant: Grant, profile: Profile, resource: str) -> Countdown:

@@ -11,7 +11,7 @@ import msgspec
 
 from agent.model import Grant
 from agent.record import Profile
-from agent.serving.dialect import Answer, Visit, Want, plain
+from agent.serving.dialect import Answer, CredentialQuery, DialectRequest, plain
 from agent.serving.guard import knows
 
 HEADERS = {"Content-Type": "application/json", "Cache-Control": "no-store"}
@@ -27,19 +27,19 @@ class Container:
     foreign: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._want = Want(self.render)
+        self._want = CredentialQuery(self.render)
 
-    def knows(self, visit: Visit) -> bool:
+    def knows(self, visit: DialectRequest) -> bool:
         return visit.named and visit.path == "/credentials"
 
-    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
+    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
         if visit.request.method != "GET":
             return self.refuse(405, "only GET")
         if not knows(visit.request, profile.authorization):
             return self.refuse(401, "the Authorization header does not hold this identity's authorization")
         return None
 
-    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
         return self._want
 
     def refuse(self, status: int, reason: str) -> Answer:

@@ -11,10 +11,10 @@ from urllib.parse import unquote
 from multidict import istr
 
 from agent.record import Profile
-from agent.serving.dialect import Answer, Visit, Want
+from agent.serving.dialect import Answer, CredentialQuery, DialectRequest
 from agent.serving.dialects import uri
 from agent.serving.dialects.session_tokens import Presented, Sessions
-from agent.serving.memo import Questions
+from agent.serving.memo import RequestCache
 
 TTL, TOKEN = istr("X-aliyun-ecs-metadata-token-ttl-seconds"), istr("X-aliyun-ecs-metadata-token")
 FOREIGN = (istr("X-aws-ec2-metadata-token-ttl-seconds"), istr("X-aws-ec2-metadata-token"))
@@ -38,20 +38,20 @@ class Ecs:
     def __init__(self) -> None:
         self._sessions = Sessions()
         self._presented = Presented(self._sessions)
-        self._questions = Questions()
-        self._want = Want(uri.render)
+        self._questions = RequestCache()
+        self._want = CredentialQuery(uri.render)
 
-    def knows(self, visit: Visit) -> bool:
+    def knows(self, visit: DialectRequest) -> bool:
         return visit.path == OPEN or f"{visit.path}/".startswith(BELOW)
 
-    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
+    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
         if visit.path == OPEN and visit.request.method != "PUT":
             return self.refuse(405, "only PUT")
         if visit.path != OPEN and visit.request.method not in {"GET", "HEAD"}:
             return self.refuse(405, "only GET, and PUT of a session token")
         return None
 
-    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
         if visit.path == OPEN:
             return self._open(visit, profile, now)
         if refusal := self._barred(visit, profile, now):
@@ -72,13 +72,13 @@ class Ecs:
         more = {405: {"Allow": "GET, HEAD, PUT"}, 503: {"Retry-After": "1"}}
         return Answer(status, f"{reason}\n".encode("utf-8", "replace"), HEADERS | more.get(status, {}))
 
-    def _open(self, visit: Visit, profile: Profile, now: datetime) -> Answer:
+    def _open(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer:
         sent = visit.request.headers.getall(TTL, [])
         if len(sent) != 1 or not (sent[0].isascii() and sent[0].isdigit() and len(sent[0]) <= 5) or not 1 <= int(sent[0]) <= LONGEST:
             return self.refuse(400, f"{TTL} has to be 1 to {LONGEST}")
         return Answer(200, self._sessions.open(profile.name, int(sent[0]), now).encode(), HEADERS)
 
-    def _barred(self, visit: Visit, profile: Profile, now: datetime) -> Answer | None:
+    def _barred(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | None:
         """Without a token the hardened mode forbids; one that is wrong or has ended is refused in either mode."""
         sent = visit.request.headers.getall(TOKEN, [])
         if not sent:

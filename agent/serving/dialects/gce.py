@@ -14,9 +14,9 @@ from multidict import istr
 
 from agent.model import Grant
 from agent.record import Profile
-from agent.serving.dialect import Answer, Countdown, Rendered, Visit, Want
+from agent.serving.dialect import Answer, Countdown, CredentialQuery, DialectRequest, Rendered
 from agent.serving.dialects.gce_tree import Leaf, listed, read, tree_of, written
-from agent.serving.memo import Questions
+from agent.serving.memo import RequestCache
 
 FLAVOR = istr("Metadata-Flavor")
 HEADERS = {
@@ -50,12 +50,12 @@ class Gce:
     foreign: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._questions = Questions()
+        self._questions = RequestCache()
 
-    def knows(self, visit: Visit) -> bool:
+    def knows(self, visit: DialectRequest) -> bool:
         return visit.path in {"/", "/computeMetadata"} or visit.path.startswith("/computeMetadata/")
 
-    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
+    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
         request = visit.request
         if request.method not in {"GET", "HEAD"}:
             return self.refuse(405, "only GET")
@@ -67,10 +67,10 @@ class Gce:
             return None
         return self.refuse(403, f'Missing required header "{FLAVOR}": "Google"')
 
-    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
         return self._questions.known(visit, profile) or self._questions.keep(visit, profile, self._read(visit, profile))
 
-    def _read(self, visit: Visit, profile: Profile) -> Answer | Want:
+    def _read(self, visit: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
         if not visit.path.startswith(ROOT):
             return self._above(visit)
         path = visit.path.removeprefix(ROOT)
@@ -86,7 +86,7 @@ class Gce:
         more = {405: {"Allow": "GET, HEAD"}, 503: {"Retry-After": "1"}}
         return Answer(status, f"{reason}\n".encode("utf-8", "replace"), HTML | more.get(status, {}))
 
-    def _above(self, visit: Visit) -> Answer:
+    def _above(self, visit: DialectRequest) -> Answer:
         """The way down to what there is; earlier versions than v1 are gone."""
         match visit.path:
             case "/":
@@ -98,12 +98,12 @@ class Gce:
             case _:
                 return self.refuse(404, "there is nothing here")
 
-    def _onwards(self, visit: Visit) -> Answer:
+    def _onwards(self, visit: DialectRequest) -> Answer:
         """A directory is asked for with a slash at its end. The guard has seen to `Host`."""
         query = visit.request.raw_path.partition("?")[1:]
         return Answer(301, b"", {**HTML, "Location": f"http://{visit.request.headers['Host']}{visit.path}/{''.join(query)}"})
 
-    def _token(self, visit: Visit, profile: Profile) -> Answer | Want:
+    def _token(self, visit: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
         """For the scopes that are asked for, whatever their order.
 
         None, or the configured ones, is what is kept fresh anyway; and so is `cloud-platform` alone where that is among
@@ -118,9 +118,9 @@ class Gce:
         allowed = profile.facts.get("scopes-allowed", "").split()
         if allowed and not usual and (foreign := sorted(set(scopes) - set(allowed))):
             return self.refuse(400, f"not allowed: name {foreign[0]!r} in provider.scopesAllowed")
-        return Want(_access_token, variant="" if usual else " ".join(scopes), shape="token")
+        return CredentialQuery(_access_token, variant="" if usual else " ".join(scopes), shape="token")
 
-    def _identity(self, visit: Visit, profile: Profile) -> Answer | Want:
+    def _identity(self, visit: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
         """A Google-signed ID token of the service account: never one that was signed elsewhere, for anybody's audience."""
         if not profile.facts.get("account"):
             return self.refuse(404, "the identity acts as no service account, and only those have ID tokens: set provider.serviceAccount")
@@ -129,9 +129,9 @@ class Gce:
             return self.refuse(400, "non-empty audience parameter required")
         if visit.request.query.get("format", "standard") not in {"standard", "full"}:
             return self.refuse(400, "format has to be standard or full")
-        return Want(_id_token, variant=f"{ID}{audiences[0]}", shape="identity")
+        return CredentialQuery(_id_token, variant=f"{ID}{audiences[0]}", shape="identity")
 
-    def _said(self, visit: Visit, path: str, profile: Profile) -> Answer:
+    def _said(self, visit: DialectRequest, path: str, profile: Profile) -> Answer:
         query = visit.request.query
         node = read(tree_of(profile), unquote(path))
         alternative = query.get("alt", "")

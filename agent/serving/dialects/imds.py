@@ -17,9 +17,9 @@ from multidict import istr
 
 from agent.model import Grant
 from agent.record import Profile
-from agent.serving.dialect import Answer, Visit, Want, plain
+from agent.serving.dialect import Answer, CredentialQuery, DialectRequest, plain
 from agent.serving.dialects.session_tokens import Presented, Sessions
-from agent.serving.memo import Questions
+from agent.serving.memo import RequestCache
 
 TTL, TOKEN = istr("X-aws-ec2-metadata-token-ttl-seconds"), istr("X-aws-ec2-metadata-token")
 SERVER = {"Server": "EC2ws", "Cache-Control": "no-store"}
@@ -44,24 +44,24 @@ class Imds:
     def __init__(self) -> None:
         self._sessions = Sessions()
         self._presented = Presented(self._sessions)
-        self._questions = Questions()
-        self._want = Want(_credential)
+        self._questions = RequestCache()
+        self._want = CredentialQuery(_credential)
 
-    def knows(self, visit: Visit) -> bool:
+    def knows(self, visit: DialectRequest) -> bool:
         path = visit.path
         if visit.named:
             return path.startswith(PREFIX + "/") or path == PREFIX
         ours = path in {"/latest", "/latest/"} or path.startswith(("/latest/api/", "/latest/meta-data", "/latest/dynamic"))
         return ours and not path.startswith(ALIBABAS)
 
-    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
+    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
         """The guard has seen to what was forwarded; what is wanted here is a session token."""
         method = visit.request.method
         if method not in {"GET", "HEAD"} and not (method == "PUT" and _path(visit) == "api/token"):
             return self.refuse(405, "only GET, and PUT of a session token")
         return None
 
-    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
         if visit.request.method == "PUT":
             return self._open(visit, profile, now)
         may = self._may(visit, profile, now)
@@ -82,14 +82,14 @@ class Imds:
         more = {401: {"WWW-Authenticate": "X-aws-ec2-metadata-token"}, 405: {"Allow": "GET, HEAD, PUT"}, 503: {"Retry-After": "1"}}
         return Answer(status, f"{reason}\n".encode(), TEXT | more.get(status, {}))
 
-    def _open(self, visit: Visit, profile: Profile, now: datetime) -> Answer:
+    def _open(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer:
         sent = visit.request.headers.getall(TTL, [])
         if len(sent) != 1 or not sent[0].isascii() or not sent[0].isdigit() or len(sent[0]) > 5 or not 1 <= int(sent[0]) <= 21600:
             return self.refuse(400, f"{TTL} has to be 1 to 21600")
         token = self._sessions.open(profile.name, int(sent[0]), now)
         return Answer(200, token.encode(), {**TEXT, "X-Aws-Ec2-Metadata-Token-Ttl-Seconds": sent[0]})
 
-    def _may(self, visit: Visit, profile: Profile, now: datetime) -> bool:
+    def _may(self, visit: DialectRequest, profile: Profile, now: datetime) -> bool:
         """A token that is wrong is refused even where none is needed, as EC2 does."""
         sent = visit.request.headers.getall(TOKEN, [])
         if not sent:
@@ -107,7 +107,7 @@ class Imds:
         return Answer(200, "\n".join(entries).encode(), TEXT) if entries else self.refuse(404, "there is nothing here")
 
 
-def _path(visit: Visit) -> str:
+def _path(visit: DialectRequest) -> str:
     """Below `latest/`; `..` where it is not below it, which nothing is called."""
     path = visit.path.removeprefix(PREFIX) if visit.named else visit.path
     return path.removeprefix("/latest/") if path.startswith("/latest/") else "" if path == "/latest" else ".."

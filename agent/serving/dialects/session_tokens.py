@@ -11,7 +11,7 @@ import hmac
 import secrets
 from datetime import UTC, datetime, timedelta
 
-from agent.serving.memo import Remembered
+from agent.serving.memo import BoundedCache
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 MOST, LENGTH = 16, 56
@@ -53,7 +53,7 @@ class Presented:
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._known: Remembered[tuple[str, datetime]] = Remembered(MOST, LENGTH)
+        self._known: BoundedCache[tuple[str, datetime]] = BoundedCache(MOST, LENGTH)
         """Identity and end, by token."""
 
     def knows(self, token: str, name: str, now: datetime) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 
 from agent.model import Grant
 from agent.record import Profile
-from agent.serving.dialect import Answer, Visit, Want, plain
+from agent.serving.dialect import Answer, CredentialQuery, DialectRequest, plain
 from agent.serving.guard import same
 
 PATH = re.compile(r"/([^/]+)/credentials")
@@ -30,12 +30,12 @@ class Uri:
     foreign: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._want = Want(render)
+        self._want = CredentialQuery(render)
 
-    def knows(self, visit: Visit) -> bool:
+    def knows(self, visit: DialectRequest) -> bool:
         return visit.named and PATH.fullmatch(visit.path) is not None
 
-    def admits(self, visit: Visit, profile: Profile) -> Answer | None:
+    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
         if visit.request.method != "GET":
             return self.refuse(405, "only GET")
         found = PATH.fullmatch(visit.path)
@@ -43,7 +43,7 @@ class Uri:
             return self.refuse(401, "the path does not hold this identity's authorization")
         return None
 
-    def wants(self, visit: Visit, profile: Profile, now: datetime) -> Answer | Want:
+    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
         return self._want
 
     def refuse(self, status: int, reason: str) -> Answer:
