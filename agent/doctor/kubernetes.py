@@ -11,7 +11,7 @@ from agent.doctor.case import Case, broken, ok, skipped, tag, warning
 from agent.doctor.report import Finding, Verdict
 from agent.errors import RefreshError
 from agent.kube.client import Kube, text_at
-from agent.kube.errors import Question, RefusedError
+from agent.kube.errors import ApiError, Attempt
 from agent.serviceaccounts.annotations import effective, followed, sighted
 from agent.sources.kubernetes import KubernetesSettings, ServiceAccount
 
@@ -27,15 +27,15 @@ async def look(case: Case) -> list[Finding]:
     if not isinstance(source, KubernetesSettings) or kube is None:
         return []
     account, follows = source.service_account, followed(case.identity) is not None
-    needed = [Question(verb="create", resource="serviceaccounts/token", namespace=account.namespace, name=account.name)]
+    needed = [Attempt(verb="create", resource="serviceaccounts/token", namespace=account.namespace, name=account.name)]
     verbs = ("get", "list", "watch") if follows else ()
-    needed += [Question(verb=verb, resource="serviceaccounts", namespace=account.namespace, name=account.name) for verb in verbs]
-    wished = Question(verb="create", resource="events", namespace=account.namespace)
+    needed += [Attempt(verb=verb, resource="serviceaccounts", namespace=account.namespace, name=account.name) for verb in verbs]
+    wished = Attempt(verb="create", resource="events", namespace=account.namespace)
     try:
         missing = [question for question in needed if not await _may(kube, question)]
         events = await _may(kube, wished)
         subject = (await kube.asker()).subject or "the kubeconfig's user"
-    except RefusedError as error:
+    except ApiError as error:
         failure = await kube.failure(error, needed[0], whose=case.name)
         return [broken(RIGHTS, case.own(failure.message), failure.remedy)]
     except RefreshError as error:
@@ -57,7 +57,7 @@ async def documents(case: Case) -> list[Finding]:
     try:
         document = await kube.send("GET", issuer.DISCOVERY)
         kids = issuer.kids(await kube.send("GET", "/openid/v1/jwks"))
-    except (RefusedError, RefreshError):
+    except (ApiError, RefreshError):
         return []  # it need not let everybody see them
     kid, url, keys_url = issuer.kid(case), text_at(document, "issuer"), text_at(document, "jwks_uri")
     if url != token.issuer:
@@ -80,12 +80,12 @@ def nobody(case: Case) -> bool:
 
 async def _account(case: Case, kube: Kube, account: ServiceAccount, *, follows: bool) -> list[Finding]:
     name = f"{account.namespace}/{account.name}"
-    question = Question(
+    question = Attempt(
         verb="get", resource="serviceaccounts", namespace=account.namespace, name=account.name, by_default=account.by_default
     )
     try:
         found = await kube.send("GET", f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}")
-    except RefusedError as error:
+    except ApiError as error:
         if error.status == 403 and not follows:
             return [
                 Finding(
@@ -123,7 +123,7 @@ def _rivals(case: Case, role: str) -> Iterator[Finding]:
         yield warning(ACCOUNT, text, remedy)
 
 
-async def _may(kube: Kube, question: Question) -> bool:
+async def _may(kube: Kube, question: Attempt) -> bool:
     """Raises RefusedError, NotReady, Unavailable or Rejected."""
     resource, _, sub = question.resource.partition("/")
     wanted = {"verb": question.verb, "resource": resource, "subresource": sub, "namespace": question.namespace, "name": question.name}
@@ -133,7 +133,7 @@ async def _may(kube: Kube, question: Question) -> bool:
     return isinstance(answer, dict) and answer.get("allowed") is True
 
 
-def _manifest(question: Question) -> str:
+def _manifest(question: Attempt) -> str:
     which = {"serviceaccounts/token": "token", "serviceaccounts": "watch", "events": "events"}[question.resource]
     return f"docs/rbac/{which}.yaml"
 

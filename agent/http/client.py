@@ -28,7 +28,7 @@ CONNECT = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpResponse:
     """All of it."""
 
     status: int
@@ -36,7 +36,7 @@ class Answer:
     body: bytes
 
 
-class Wire:
+class HttpClient:
     """The way out of one identity. All of it from the agent's own configuration."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Wire:
         self._patience = patience
         self._authorities: tuple[tuple[float, int], ssl.SSLContext] | None = None
 
-    async def send(self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None) -> Answer:
+    async def send(self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None) -> HttpResponse:
         """Asks once. Raises Unavailable or Rejected where there is no whole answer, or one that leads elsewhere."""
         host = urlsplit(url).netloc.rpartition("@")[2].lower()
         answer = await self._ask(method, url, host, headers or {}, body)
@@ -67,7 +67,7 @@ class Wire:
             )
         return answer
 
-    async def _ask(self, method: str, url: str, host: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    async def _ask(self, method: str, url: str, host: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         import aiohttp  # noqa: PLC0415  # 27 MiB; there anyway where the agent listens or asks
         from yarl import URL  # noqa: PLC0415  # part of it
 
@@ -93,7 +93,7 @@ class Wire:
                         break
                 if len(whole) <= limit or response.status >= 400:
                     body = bytes(whole) if len(whole) <= limit else b""
-                    return Answer(status=response.status, headers=response.headers, body=body)
+                    return HttpResponse(status=response.status, headers=response.headers, body=body)
                 failure: RefreshError = self._unavailable(f"{host} answered with more than {LIMIT // 1024} KiB")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             failure = self._failure(error, host)

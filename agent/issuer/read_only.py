@@ -37,7 +37,7 @@ SILENCE, DISK = "the disk does not answer", "look at the volume"
 Look = tuple[int, int, int, int]
 
 
-class GivenKeyring(Keyring):
+class ReadOnlyKeyring(Keyring):
     """The keys at hand stay until others can be read whole."""
 
     def __init__(

@@ -9,10 +9,10 @@ from agent.claims import read_token
 from agent.clock import Clock
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.kube.allowance import Allowance
-from agent.kube.connection import CONNECT, Line, Unanswered, broken, keep_alive, load
+from agent.kube.connection import CONNECT, Connection, Unanswered, broken, keep_alive, load
 from agent.kube.credential_files import Credentials
-from agent.kube.credentials import Access, Reader
-from agent.kube.errors import Asker, Question, RefusedError, refused, sort
+from agent.kube.credentials import ApiCredentials, Reader
+from agent.kube.errors import ApiError, Attempt, Caller, refused, sort
 from agent.kube.outage import Outage
 from agent.offload import in_thread
 from agent.parsing import json_object
@@ -36,7 +36,7 @@ PATIENCE = 10.0
 class Kube:
     """Loads and opens nothing before it is asked."""
 
-    def __init__(self, host: str, load: Callable[[Reader], Access], clock: Clock, *, patience: float = PATIENCE) -> None:
+    def __init__(self, host: str, load: Callable[[Reader], ApiCredentials], clock: Clock, *, patience: float = PATIENCE) -> None:
         self.host = host
         """What requests to it are counted under; the place of its kubeconfig, for its address may change."""
         self.ca = ""
@@ -48,16 +48,16 @@ class Kube:
         self.stream = Allowance(clock, per_second=STREAM_BYTES_PER_SECOND, burst=STREAM_BYTES_AT_ONCE)
         self._clock = clock
         self._patience = patience
-        self._line: Line | None = None
+        self._line: Connection | None = None
         self._opening = asyncio.Lock()
 
     async def ask(
-        self, method: str, path: str, question: Question, *, whose: str, query: Iterable[tuple[str, str]] = (), body: object = None
+        self, method: str, path: str, question: Attempt, *, whose: str, query: Iterable[tuple[str, str]] = (), body: object = None
     ) -> dict[str, Any]:
         """The answer's object. Raises NotReady, Unavailable or Rejected: `whose` and the question are in the text."""
         try:
             return await self.send(method, path, query=query, body=body)
-        except RefusedError as error:
+        except ApiError as error:
             failure = await self.failure(error, question, whose=whose)
         except RefreshError as error:
             error.message = f"{whose}: {error.message}"
@@ -80,22 +80,22 @@ class Kube:
         async with self.opened(method, path, query=query) as response:
             return await self._whole(response, longest)
 
-    async def failure(self, error: RefusedError, question: Question, *, whose: str) -> RefreshError:
+    async def failure(self, error: ApiError, question: Attempt, *, whose: str) -> RefreshError:
         """What to raise for a refusal."""
         return sort(error, question, await self.asker(), whose=whose, now=self._clock.now())
 
-    async def asker(self) -> Asker:
+    async def asker(self) -> Caller:
         """As whom the agent asks, by its own token."""
         try:
             access = await self.credentials.access()
         except RefreshError:
-            return Asker(server=self.host)
+            return Caller(server=self.host)
         try:
             own = read_token(access.token.reveal() if access.token else "", whose="own", now=self._clock.now())
         except Rejected:  # a static token, or a certificate: only the API server knows
-            return Asker(server=access.server, token=access.token)
+            return Caller(server=access.server, token=access.token)
         expired = own.expires_at if own.expires_at <= self._clock.now() else None
-        return Asker(server=access.server, subject=own.subject, expired_at=expired, token=access.token)
+        return Caller(server=access.server, subject=own.subject, expired_at=expired, token=access.token)
 
     @asynccontextmanager
     async def opened(
@@ -132,7 +132,7 @@ class Kube:
 
     @asynccontextmanager
     async def _opened(
-        self, access: Access, method: str, path: str, query: list[tuple[str, str]], body: object, silence: float | None
+        self, access: ApiCredentials, method: str, path: str, query: list[tuple[str, str]], body: object, silence: float | None
     ) -> "AsyncIterator[aiohttp.ClientResponse]":
         async with await self._line_of(access) as line:
             import aiohttp  # noqa: PLC0415  # 27 MiB; there already, by `load`
@@ -153,12 +153,12 @@ class Kube:
             finally:
                 response.close() if silence else response.release()
 
-    async def _line_of(self, access: Access) -> Line:
+    async def _line_of(self, access: ApiCredentials) -> Connection:
         """The connections for this access; others are let go when it changed."""
         async with self._opening:
             if self._line is None or self._line.access != access:
                 await in_thread("load kubernetes_asyncio", load)
-                before, self._line = self._line, Line(access)
+                before, self._line = self._line, Connection(access)
                 if before:
                     await before.retire()
             self.ca = access.ca

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agent import __version__
 from agent.errors import RefreshError, Rejected, Unavailable
-from agent.kube.credentials import Access
+from agent.kube.credentials import ApiCredentials
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,10 +37,10 @@ class _RedirectedError(Exception):
     """The API server's place was taken by something that sends its clients elsewhere."""
 
 
-class Line:
+class Connection:
     """Opened when made, which needs a running loop; closed when its last user has left, once it is retired."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ApiCredentials) -> None:
         self.access = access
         self._api = _client(access)
         self._users = 0
@@ -48,7 +48,7 @@ class Line:
 
     async def request(
         self,
-        access: Access,
+        access: ApiCredentials,
         method: str,
         path: str,
         *,
@@ -140,7 +140,7 @@ def keep_alive(response: "aiohttp.ClientResponse") -> None:
             found.setsockopt(level, option, value)
 
 
-def _client(access: Access) -> Any:
+def _client(access: ApiCredentials) -> Any:
     """kubernetes_asyncio's client over a session of ours. Raises Rejected where certificates cannot be used."""
     import aiohttp  # noqa: PLC0415  # see `Line.request`
     from kubernetes_asyncio.client import ApiClient, Configuration  # noqa: PLC0415  # see `load`

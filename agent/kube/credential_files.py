@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.clock import Clock
 from agent.errors import RefreshError, Unavailable
-from agent.kube.credentials import Access, Reader, read_file
+from agent.kube.credentials import ApiCredentials, Reader, read_file
 from agent.offload import in_thread
 
 RECENT_SECONDS = 2.0
@@ -27,7 +27,7 @@ Signature = tuple[int, ...] | None
 @dataclass(frozen=True, slots=True)
 class _Found:
     files: Mapping[Path, Signature]
-    outcome: Access | RefreshError
+    outcome: ApiCredentials | RefreshError
     settled: bool
     """Whether the files are older than `RECENT_SECONDS`, so that equal signatures mean equal content."""
 
@@ -36,7 +36,7 @@ class _Found:
 class Credentials:
     """`load` reads every file by the reader that it is called with."""
 
-    load: Callable[[Reader], Access]
+    load: Callable[[Reader], ApiCredentials]
     clock: Clock
     version: int = 0
     """Counts up with each change of the files that was seen."""
@@ -45,7 +45,7 @@ class Credentials:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _looked: datetime | None = None
 
-    async def access(self) -> Access:
+    async def access(self) -> ApiCredentials:
         """Return what the files say now. Raises NotReady, Unavailable or Rejected."""
         found = await self._look()
         if isinstance(found.outcome, RefreshError):
@@ -88,7 +88,7 @@ class Credentials:
             files[path] = _signature(path)  # before it is read: what changes meanwhile is read again
             return read_file(path, remedy)
 
-        outcome: Access | RefreshError
+        outcome: ApiCredentials | RefreshError
         try:
             outcome = self.load(read)
         except RefreshError as error:

@@ -28,7 +28,7 @@ Reader = Callable[[Path, str], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ApiCredentials:
     """What one request needs to know. Two are equal if the same connections serve both."""
 
     server: str
@@ -62,7 +62,7 @@ def read_file(path: Path, remedy: str) -> str:
         raise Unavailable(f"cannot read {path}: {error.strerror}") from error
 
 
-def in_cluster(environ: Mapping[str, str], folder: Path, read: Reader = read_file) -> Access:
+def in_cluster(environ: Mapping[str, str], folder: Path, read: Reader = read_file) -> ApiCredentials:
     """By the pod's own service account. Raises NotReady, Unavailable or Rejected."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
@@ -73,14 +73,14 @@ def in_cluster(environ: Mapping[str, str], folder: Path, read: Reader = read_fil
     token = read(folder / "token", mounted).strip()
     if not token:
         raise NotReady(f"the agent's own token {folder / 'token'} is empty", remedy=mounted)
-    return Access(
+    return ApiCredentials(
         server=_server(f"https://{_bracketed(host)}:{port}", "KUBERNETES_SERVICE_HOST"),
         ca=read(folder / "ca.crt", mounted),
         token=Secret(_header(token, folder / "token")),
     )
 
 
-def from_kubeconfig(path: Path, read: Reader = read_file) -> Access:
+def from_kubeconfig(path: Path, read: Reader = read_file) -> ApiCredentials:
     """By the current context of a kubeconfig; its `tokenFile` is read each time. Raises NotReady, Unavailable or Rejected."""
     text = read(path, "check source.kubeconfig")
     try:
@@ -108,7 +108,7 @@ def from_kubeconfig(path: Path, read: Reader = read_file) -> Access:
     key = _pem(user, "client-key", path, read)
     if "ENCRYPTED" in key:  # OpenSSL would ask a terminal for its password
         raise Rejected(f"{path}: its client-key is encrypted", remedy="store the key without a password, in a file of mode 0600")
-    return Access(
+    return ApiCredentials(
         server=_server(_text(cluster, "server"), path),
         ca=_pem(cluster, "certificate-authority", path, read),
         certificate=_pem(user, "client-certificate", path, read),

@@ -24,7 +24,7 @@ EXPIRED = 410
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Attempt:
     """What was asked, as far as a remedy needs to know. Nothing secret."""
 
     verb: str
@@ -41,7 +41,7 @@ class Question:
         return f"{self.verb} {self.resource}{named}{f' in namespace {self.namespace}' if self.namespace else ''}"
 
 
-class RefusedError(Exception):
+class ApiError(Exception):
     """The API server answered, with something else than what was asked for. Not for anybody above a source."""
 
     def __init__(
@@ -58,7 +58,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
+class Caller:
     """As whom the API server was asked."""
 
     server: str
@@ -70,17 +70,17 @@ class Asker:
     """The asker's own, which no words may repeat."""
 
 
-def refused(status: int, headers: Mapping[str, str], body: bytes) -> RefusedError:
+def refused(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
     """From an answer; of a body that is no Status, nothing is repeated."""
     return from_status(json_object(body) or {}, status, headers.get("Retry-After", ""))
 
 
-def from_status(found: Mapping[str, Any], status: int = 0, retry_after: str = "") -> RefusedError:
+def from_status(found: Mapping[str, Any], status: int = 0, retry_after: str = "") -> ApiError:
     """From a Status, as an answer or as an event of a watch."""
     details = found.get("details")
     code = found.get("code")
     ours = found.get("kind") == "Status"
-    return RefusedError(
+    return ApiError(
         status=status or (code if isinstance(code, int) else 0),
         reason=str(found.get("reason") or "") if ours else "",
         text=str(found.get("message") or "") if ours else "",
@@ -89,7 +89,7 @@ def from_status(found: Mapping[str, Any], status: int = 0, retry_after: str = ""
     )
 
 
-def sort(error: RefusedError, question: Question, asker: Asker, *, whose: str, now: datetime) -> RefreshError:
+def sort(error: ApiError, question: Attempt, asker: Caller, *, whose: str, now: datetime) -> RefreshError:
     """The failure to raise, with what a person can do."""
     words = repeatable(error.text, [asker.token] if asker.token else ())
     said = f"the API server answered {error.status} to {question}{': ' if words else ''}{words}"
@@ -112,14 +112,14 @@ def sort(error: RefusedError, question: Question, asker: Asker, *, whose: str, n
     return Rejected(f"{whose}: {said}", remedy=f"check that {asker.server} is a Kubernetes API server")
 
 
-def _ending(error: RefusedError) -> bool:
+def _ending(error: ApiError) -> bool:
     """Whether the namespace is being deleted: the API server then answers 403 to whatever would be created in it."""
     causes = error.details.get("causes")
     reasons = [cause.get("reason") for cause in causes if isinstance(cause, dict)] if isinstance(causes, list) else []
     return "NamespaceTerminating" in reasons
 
 
-def _unknown(asker: Asker, message: str) -> RefreshError:
+def _unknown(asker: Caller, message: str) -> RefreshError:
     if asker.expired_at:
         return Unavailable(
             f"{message}; the agent's own token expired at {asker.expired_at:%Y-%m-%dT%H:%M:%SZ}",
@@ -128,7 +128,7 @@ def _unknown(asker: Asker, message: str) -> RefreshError:
     return Rejected(message, remedy="check that the agent's own token or certificate is one of this cluster's, and the clocks")
 
 
-def _missing(error: RefusedError, question: Question, message: str) -> Rejected:
+def _missing(error: ApiError, question: Attempt, message: str) -> Rejected:
     kind, name = str(error.details.get("kind") or ""), repeatable(str(error.details.get("name") or ""), ())
     if kind in {"pods", "secrets"}:
         return Rejected(message, remedy=f"what the token is bound to ({kind} {name}) is gone: correct source.boundTo, or remove it")
@@ -139,7 +139,7 @@ def _missing(error: RefusedError, question: Question, message: str) -> Rejected:
     return Rejected(message, remedy="the API server does not know this resource: check its version, and what stands before it")
 
 
-def absent(question: Question) -> tuple[str, str]:
+def absent(question: Attempt) -> tuple[str, str]:
     """What to say of a ServiceAccount that is not there, and what can be done: a tenant did not choose the default one."""
     place = f"{question.namespace}/{question.name}"
     if question.by_default:
@@ -151,7 +151,7 @@ def absent(question: Question) -> tuple[str, str]:
     return f"there is no ServiceAccount {place}", f"create it ({create}), or correct source.serviceAccount"
 
 
-def _role(question: Question) -> str:
+def _role(question: Attempt) -> str:
     """In words, what the Role has to hold."""
     kind = "Role" if question.namespace else "ClusterRole"
     where = f" in namespace {question.namespace}" if question.namespace else ""

@@ -18,7 +18,7 @@ from agent.errors import Defect, RefreshError, Unavailable, frames
 from agent.kube.client import Kube
 from agent.kube.connection import Unanswered, broken
 from agent.kube.credential_files import LOOK_SECONDS
-from agent.kube.errors import EXPIRED, Question, RefusedError, from_status
+from agent.kube.errors import EXPIRED, ApiError, Attempt, from_status
 from agent.kube.objects import LONGEST_BYTES, changed, listed
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Watch:
     """
 
     def __init__(
-        self, kube: Kube, path: str, question: Question, *, clock: Clock, random: Random, whose: str, query: Iterable[tuple[str, str]] = ()
+        self, kube: Kube, path: str, question: Attempt, *, clock: Clock, random: Random, whose: str, query: Iterable[tuple[str, str]] = ()
     ) -> None:
         """`question` names what is watched, for messages; `query` may hold a `fieldSelector` or `labelSelector`."""
         self._kube = kube
@@ -124,11 +124,11 @@ class Watch:
     async def _sorted(self, error: Exception) -> tuple[RefreshError | None, int]:
         """The failure to tell of, if it is one, and the status that it came with."""
         try:
-            if isinstance(error, RefusedError) and error.status == EXPIRED:
+            if isinstance(error, ApiError) and error.status == EXPIRED:
                 self._version = ""
                 self._ends += 1
                 return None, error.status
-            if isinstance(error, RefusedError):
+            if isinstance(error, ApiError):
                 return await self._kube.failure(error, self._question, whose=self._whose), error.status
             if isinstance(error, RefreshError):
                 error.message = f"{self._whose}: {error.message}"

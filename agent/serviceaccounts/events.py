@@ -15,7 +15,7 @@ import structlog
 
 from agent.config.model import Identity
 from agent.errors import RefreshError
-from agent.kube.errors import Question, RefusedError
+from agent.kube.errors import ApiError, Attempt
 from agent.model import Key
 from agent.record import Failure, Record
 from agent.sources.kubernetes import KubernetesSettings
@@ -119,11 +119,11 @@ class EventRecorder:
             await self._toolbox.kube.client(identity.source.kubeconfig).send(
                 "POST", f"/api/v1/namespaces/{namespace}/events", body=self._event(name, told, about, now)
             )
-        except RefusedError as error:
+        except ApiError as error:
             if error.status in {401, 429} or error.status >= 500:
                 return False
             if place not in self._reported or error.status != 403:
-                question = Question(verb="create", resource="events", namespace=namespace)
+                question = Attempt(verb="create", resource="events", namespace=namespace)
                 log.info("events.not_written", namespace=namespace, reason=f"the API server answered {error.status} to {question}")
             if error.status == 403:
                 self._reported.add(place)

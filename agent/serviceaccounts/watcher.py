@@ -13,7 +13,7 @@ import structlog
 from agent.config.model import Identity
 from agent.errors import Defect, NotReady, RefreshError, Rejected, frames
 from agent.kube.client import Kube
-from agent.kube.errors import Question, absent
+from agent.kube.errors import Attempt, absent
 from agent.kube.watch import Event, Watch
 from agent.liveness import within
 from agent.record import Observation
@@ -172,5 +172,5 @@ class ServiceAccountWatcher:
             log.info("identity.not_watched", identity=self.identity.name, error=error.message, then=then, remedy=error.remedy)
 
 
-def _question(account: ServiceAccount) -> Question:
-    return Question(verb="watch", resource="serviceaccounts", namespace=account.namespace, name=account.name, by_default=account.by_default)
+def _question(account: ServiceAccount) -> Attempt:
+    return Attempt(verb="watch", resource="serviceaccounts", namespace=account.namespace, name=account.name, by_default=account.by_default)

@@ -20,7 +20,7 @@ from agent.clock import Clock
 from agent.config.model import IssuerBlock
 from agent.errors import ConfigError
 from agent.issuer.keyring import Keyring
-from agent.issuer.read_only import GivenKeyring
+from agent.issuer.read_only import ReadOnlyKeyring
 from agent.offload import in_thread
 
 CONFIGURATION = "/.well-known/openid-configuration"
@@ -39,7 +39,7 @@ class Exported:
 def keyring_of(block: IssuerBlock, clock: Clock) -> Keyring:
     """The keyring that this configuration describes, not open yet."""
     if block.read_only:
-        return GivenKeyring(
+        return ReadOnlyKeyring(
             Path(block.state),
             every=block.rotation.every.seconds,
             publish_before=block.rotation.publish_before.seconds,

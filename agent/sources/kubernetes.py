@@ -12,7 +12,7 @@ from agent.claims import read_token
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.kube.client import Kube, text_at
 from agent.kube.credential_files import LOOK_SECONDS
-from agent.kube.errors import Question
+from agent.kube.errors import Attempt
 from agent.model import IdentityToken
 from agent.settings import Duration, Settings
 from agent.toolbox import Toolbox
@@ -93,7 +93,7 @@ class KubernetesSource:
             answer = await kube.ask(
                 "POST",
                 f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}/token",
-                Question(
+                Attempt(
                     verb="create",
                     resource="serviceaccounts/token",
                     namespace=account.namespace,

@@ -23,7 +23,7 @@ from agent.errors import AgentError, RefreshError
 from agent.issuer import index, keys
 from agent.kube import credentials, objects
 from agent.kube.clients import KubeClients
-from agent.kube.errors import Asker, Question, from_status, refused, sort
+from agent.kube.errors import Attempt, Caller, from_status, refused, sort
 from agent.model import IdentityToken, Secret
 from agent.providers.aws.client import AwsClients
 from agent.serviceaccounts.annotations import ObservedServiceAccount, effective, followed, sighted
@@ -383,7 +383,7 @@ def _source(toolbox: Toolbox) -> KubernetesSource:
 def _refuse(data: bytes) -> None:
     response = _Response(data)
     raise_from = refused(response.status, response.headers, response._body)
-    found = sort(raise_from, _QUESTION, Asker(server="api", token=TOKEN), whose="a", now=START)
+    found = sort(raise_from, _QUESTION, Caller(server="api", token=TOKEN), whose="a", now=START)
     assert isinstance(found, RefreshError)
 
 
@@ -401,7 +401,7 @@ def _list(data: bytes) -> None:
 def _follow(kind: str, found: dict[str, Any]) -> None:
     """As a follower reads an object."""
     if kind == "error":
-        raise sort(from_status(found), _QUESTION, Asker(server="api", token=TOKEN), whose="a", now=START)
+        raise sort(from_status(found), _QUESTION, Caller(server="api", token=TOKEN), whose="a", now=START)
     account = followed(_IDENTITY)
     assert account
     if last_observed := sighted(found, account):
@@ -413,7 +413,7 @@ def _annotate(data: bytes) -> None:
     effective(_IDENTITY, ObservedServiceAccount("uid", pairs))
 
 
-_QUESTION = Question(verb="get", resource="serviceaccounts", namespace="demo", name="a")
+_QUESTION = Attempt(verb="get", resource="serviceaccounts", namespace="demo", name="a")
 _IDENTITY: Identity = convert(
     {
         "name": "a",

@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 
 from agent.errors import RefreshError, Rejected, Unavailable
-from agent.http.client import ERROR_LIMIT, LIMIT, Wire
+from agent.http.client import ERROR_LIMIT, LIMIT, HttpClient
 from agent.settings import Url
 from tests.servers.site import Site
 from tests.servers.tls import certificate
@@ -35,11 +35,11 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-def wire(session: aiohttp.ClientSession, **more: Any) -> Wire:
+def wire(session: aiohttp.ClientSession, **more: Any) -> HttpClient:
     async def http() -> aiohttp.ClientSession:
         return session
 
-    return Wire(http, whose="one", **more)
+    return HttpClient(http, whose="one", **more)
 
 
 async def failure(session: aiohttp.ClientSession, url: str, **more: Any) -> RefreshError:

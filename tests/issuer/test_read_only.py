@@ -18,7 +18,7 @@ from agent.config.model import IssuerBlock
 from agent.errors import ConfigError, NotReady, Rejected
 from agent.issuer import read_only as given_keys
 from agent.issuer.keyring import Keyring
-from agent.issuer.read_only import LOOK_EVERY, GivenKeyring
+from agent.issuer.read_only import LOOK_EVERY, ReadOnlyKeyring
 from agent.serving import discovery
 from agent.settings import Address, Url
 from tests.fakes import FakeClock
@@ -81,8 +81,8 @@ async def secret(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Secret]:
         yield found
 
 
-def given(volume: Path, clock: FakeClock, **lengths: float) -> GivenKeyring:
-    return GivenKeyring(volume, **{**LENGTHS, **lengths}, clock=clock)
+def given(volume: Path, clock: FakeClock, **lengths: float) -> ReadOnlyKeyring:
+    return ReadOnlyKeyring(volume, **{**LENGTHS, **lengths}, clock=clock)
 
 
 def signed(ring: Keyring, clock: FakeClock, lifetime: float = HOUR) -> str:
@@ -115,7 +115,7 @@ def asleep(clock: FakeClock) -> list[Any]:
 
 
 @asynccontextmanager
-async def running(*rings: GivenKeyring) -> AsyncIterator[None]:
+async def running(*rings: ReadOnlyKeyring) -> AsyncIterator[None]:
     tasks = []
     for ring in rings:
         await ring.open()

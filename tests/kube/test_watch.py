@@ -8,7 +8,7 @@ import pytest
 
 from agent.clock import WallClock
 from agent.kube.credential_files import LOOK_SECONDS
-from agent.kube.errors import Question
+from agent.kube.errors import Attempt
 from agent.kube.watch import Watch
 from tests.fakes import FakeClock
 from tests.kube.proxy import Fault
@@ -52,7 +52,7 @@ class Watching:
 @asynccontextmanager
 async def watching(cluster, kube, name="app", clock=None, random=None):
     path = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts"
-    question = Question(verb="watch", resource="serviceaccounts", namespace=cluster.namespace, name=name)
+    question = Attempt(verb="watch", resource="serviceaccounts", namespace=cluster.namespace, name=name)
     query = [("fieldSelector", f"metadata.name={name}")]
     watch = Watch(kube.client(), path, question, clock=clock or WallClock(), random=random or Random(1), whose="demo", query=query)
     found = Watching(watch)
@@ -184,7 +184,7 @@ async def test_what_the_server_itself_has_forgotten_is_listed_anew(cluster, kube
         return made["metadata"]["resourceVersion"]
 
     path = f"/api/v1/namespaces/{cluster.namespace}/events"
-    question = Question(verb="watch", resource="events", namespace=cluster.namespace)
+    question = Attempt(verb="watch", resource="events", namespace=cluster.namespace)
     watch = Watch(kube.client(cluster.kubeconfig()), path, question, clock=FakeClock(), random=Random(1), whose="demo")
     events = watch.events()
     try:

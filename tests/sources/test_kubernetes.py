@@ -110,7 +110,7 @@ async def test_without_its_role_the_agent_names_verb_resource_namespace_subject_
 
 
 async def test_the_documented_role_allows_nothing_else(cluster):
-    from agent.kube.errors import RefusedError
+    from agent.kube.errors import ApiError
 
     elsewhere = f"/api/v1/namespaces/{cluster.namespace}"
     async with cluster.clients() as kube:
@@ -122,7 +122,7 @@ async def test_the_documented_role_allows_nothing_else(cluster):
             ("POST", f"{elsewhere}/serviceaccounts/default/token"),
             ("POST", f"{elsewhere}/events"),
         ):
-            with pytest.raises(RefusedError) as caught:
+            with pytest.raises(ApiError) as caught:
                 await client.send(method, path, body={"metadata": {"name": "x"}, "spec": {}} if method == "POST" else None)
             assert caught.value.status == 403, path
 

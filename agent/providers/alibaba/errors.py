@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from agent.errors import RefreshError, Rejected, Unavailable
-from agent.http.client import Answer
+from agent.http.client import HttpResponse
 from agent.model import Secret
 from agent.parsing import json_object
 from agent.sanitize import quotes, repeatable, seconds
@@ -46,7 +46,7 @@ class ServiceError(Exception):
         self.retry_after = retry_after
 
 
-def read(answer: Answer) -> dict[str, Any]:
+def read(answer: HttpResponse) -> dict[str, Any]:
     """The JSON object in an answer of success; empty where there is none. Raises RefusedError for any other."""
     document = json_object(answer.body) or {}
     if answer.status == 200 and "Code" not in document:

@@ -13,7 +13,7 @@ import msgspec
 
 from agent.envvars import EnvVars, ServedAt
 from agent.errors import RefreshError, Rejected, Unavailable
-from agent.http.client import PATIENCE, Wire
+from agent.http.client import PATIENCE, HttpClient
 from agent.model import Credential, IdentityToken, Paths, PriorDelivery, Secret
 from agent.providers.alibaba import environment as variables
 from agent.providers.alibaba.credentials import Keys, SessionCredential, granted, read_keys
@@ -64,7 +64,7 @@ class AlibabaProvider:
         self._settings = settings
         self._identity = identity
         self._clock = toolbox.clock
-        self._wire = Wire(toolbox.http, whose=identity, ca_file=settings.ca_file, proxy=settings.proxy, patience=patience)
+        self._wire = HttpClient(toolbox.http, whose=identity, ca_file=settings.ca_file, proxy=settings.proxy, patience=patience)
         self._token_file = TokenFileCredential(settings, identity)
         self.audiences = settings.audiences
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from agent.errors import Rejected
-from agent.http.client import Wire
+from agent.http.client import HttpClient
 from agent.providers.aws.errors import ServiceError
 from agent.settings import Url
 
@@ -34,7 +34,7 @@ class Transport:
 
     def __init__(self, http: "Callable[[], Awaitable[aiohttp.ClientSession]]", endpoint: Endpoint, patience: float) -> None:
         self._endpoint = endpoint
-        self._wire = Wire(http, whose="", ca_file=endpoint.ca_file, proxy=endpoint.proxy, patience=patience)
+        self._wire = HttpClient(http, whose="", ca_file=endpoint.ca_file, proxy=endpoint.proxy, patience=patience)
 
     async def __aenter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 from agent.errors import RefreshError, Rejected, Unavailable
-from agent.http.client import Answer, Wire
+from agent.http.client import HttpClient, HttpResponse
 from agent.model import Secret
 from agent.parsing import json_object
 from agent.providers.azure.errors import ServiceError
@@ -35,7 +35,7 @@ class Application:
     client: str
 
 
-async def exchange(wire: Wire, application: Application, scope: str, assertion: Secret, *, whose: str) -> tuple[Secret, datetime]:
+async def exchange(wire: HttpClient, application: Application, scope: str, assertion: Secret, *, whose: str) -> tuple[Secret, datetime]:
     """An access token and when it ends, UTC.
 
     Raises RefusedError where Entra answers with an error, else Unavailable or Rejected; nothing that was sent or
@@ -69,7 +69,7 @@ async def exchange(wire: Wire, application: Application, scope: str, assertion: 
 class _Transport:
     """Stands where azure-core's AioHttpTransport would: that one reads answers without end and puts what it was told into errors."""
 
-    def __init__(self, wire: Wire, application: Application, whose: str) -> None:
+    def __init__(self, wire: HttpClient, application: Application, whose: str) -> None:
         self._wire = wire
         self._application = application
         self._whose = whose
@@ -137,7 +137,7 @@ def _whole(value: object) -> int | None:
     return None
 
 
-def _refusal(answer: Answer, document: Mapping[str, Any]) -> ServiceError:
+def _refusal(answer: HttpResponse, document: Mapping[str, Any]) -> ServiceError:
     codes = document.get("error_codes")
     number = codes[0] if isinstance(codes, list) and codes else None
     return ServiceError(

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from agent.envvars import EnvVars
 from agent.errors import RefreshError, Rejected, Unavailable
-from agent.http.client import PATIENCE, Wire
+from agent.http.client import PATIENCE, HttpClient
 from agent.model import Credential, IdentityToken, Paths, PriorDelivery, Secret
 from agent.providers.azure import environment as variables
 from agent.providers.azure.client import Application, exchange
@@ -32,7 +32,7 @@ class AzureProvider:
         self._settings = settings
         self._identity = identity
         self._clock = toolbox.clock
-        self._wire = Wire(toolbox.http, whose=identity, ca_file=settings.ca_file, proxy=settings.proxy, patience=patience)
+        self._wire = HttpClient(toolbox.http, whose=identity, ca_file=settings.ca_file, proxy=settings.proxy, patience=patience)
         self.audiences = settings.audiences
 
     @property

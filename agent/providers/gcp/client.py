@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from agent.clock import Clock
 from agent.errors import RefreshError, Unavailable
-from agent.http.client import Wire
+from agent.http.client import HttpClient
 from agent.model import Secret
 from agent.providers.gcp import requests
 from agent.providers.gcp.credentials import granted, granted_id_token
@@ -21,7 +21,7 @@ Granted = tuple[Secret, datetime, datetime]
 class Exchange:
     """For one identity token. Every failure is Unavailable or Rejected, with nothing secret in it or behind it."""
 
-    def __init__(self, wire: Wire, clock: Clock, target: ExchangeTarget, *, token: Secret, trust: Trust, whose: str) -> None:
+    def __init__(self, wire: HttpClient, clock: Clock, target: ExchangeTarget, *, token: Secret, trust: Trust, whose: str) -> None:
         self._wire = wire
         self._clock = clock
         self._errand = target

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from agent.errors import RefreshError, Rejected, Unavailable
-from agent.http.client import Answer
+from agent.http.client import HttpResponse
 from agent.model import Secret
 from agent.parsing import json_object
 from agent.providers.gcp.trust import Trust
@@ -33,7 +33,7 @@ class _Refusal:
     """More exact than the code, where there is one."""
 
 
-def sort(answer: Answer, trust: Trust, *, whose: str, host: str, secrets: Sequence[Secret], now: datetime) -> RefreshError:
+def sort(answer: HttpResponse, trust: Trust, *, whose: str, host: str, secrets: Sequence[Secret], now: datetime) -> RefreshError:
     """The failure to raise. Google's own words are repeated unless they repeat a secret."""
     refusal = _read(answer.body, secrets)
     message = f"{whose}: {host} answered {answer.status} {refusal.code or 'without a code'}{': ' if refusal.words else ''}{refusal.words}"

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from agent.errors import NotReady, RefreshError, Rejected
-from agent.http.client import Wire
+from agent.http.client import HttpClient
 
 SERVER = "http://169.254.169.254"
 """By address, for the name needs a resolver; never over a proxy, for it is on the node."""
@@ -39,12 +39,12 @@ class Cluster:
         return f"identitynamespace:{self.pool}:https://container.googleapis.com/v1/{place}"
 
 
-async def read(wire: Wire, server: str, whose: str) -> Cluster:
+async def read(wire: HttpClient, server: str, whose: str) -> Cluster:
     """Asks for all three. Raises NotReady, Unavailable or Rejected."""
     return Cluster(*[await _value(wire, server, place, whose) for place in PLACES])
 
 
-async def _value(wire: Wire, server: str, place: str, whose: str) -> str:
+async def _value(wire: HttpClient, server: str, place: str, whose: str) -> str:
     answer = await wire.send("GET", f"{server}/computeMetadata/v1/{place}", headers=FLAVOR)
     failure: RefreshError
     if answer.status >= 500 or answer.status in {408, 429}:

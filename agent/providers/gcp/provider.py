@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.envvars import EnvVars
 from agent.errors import Rejected
-from agent.http.client import PATIENCE, Wire
+from agent.http.client import PATIENCE, HttpClient
 from agent.model import Credential, IdentityToken, Paths, PriorDelivery
 from agent.providers.gcp import gke
 from agent.providers.gcp.client import Exchange
@@ -38,8 +38,8 @@ class GcpProvider:
         self._settings = settings
         self._identity = identity
         self._clock = toolbox.clock
-        self._wire = Wire(toolbox.http, whose=identity, ca_file=settings.ca_file, proxy=settings.proxy, patience=patience)
-        self._near = Wire(toolbox.http, whose=identity, patience=patience)
+        self._wire = HttpClient(toolbox.http, whose=identity, ca_file=settings.ca_file, proxy=settings.proxy, patience=patience)
+        self._near = HttpClient(toolbox.http, whose=identity, patience=patience)
         """To what is on this node."""
         self._cluster: Cluster | None = None
 
