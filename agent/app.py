@@ -9,6 +9,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 
@@ -67,7 +68,7 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
             await ledger.open()
             supervisor = Supervisor(parts.store, parts.toolbox, tasks, environ, ledger)
             stack.push_async_callback(supervisor.close)
-            reloader = Reloader(path, environ, config, supervisor, clock)
+            reloader = Reloader(path, environ, config, supervisor.apply, clock)
             _on_signals({signal.SIGHUP: reloader.asked.set, signal.SIGUSR1: lambda: _renew_all(parts.store, clock)})
             capacity = Capacity()
             await _publish(stack, config, parts, capacity)
@@ -123,7 +124,7 @@ async def _parts(config: Config, clock: Clock, environ: Mapping[str, str]) -> As
         session = await stack.enter_async_context(Session())
         issuer = None
         if config.issuer:
-            from agent.serving.discovery import keyring_of  # noqa: PLC0415  # cryptography, only where there is an issuer
+            from agent.issuer.discovery import keyring_of  # noqa: PLC0415  # cryptography, only where there is an issuer
 
             keyring = await stack.enter_async_context(keyring_of(config.issuer, clock))
             issuer = Issuer(url=config.issuer.url.text, keyring=keyring)
@@ -154,7 +155,7 @@ async def _listen(
     capacity: Capacity,
     supervisor: Supervisor,
 ) -> None:
-    from agent.metrics import Collector  # noqa: PLC0415  # prometheus_client and aiohttp.web, which `once` does without
+    from agent.metrics import Collector, expose  # noqa: PLC0415  # prometheus_client and aiohttp.web, which `once` does without
     from agent.serving.admin import AdminEndpoint  # noqa: PLC0415
     from agent.serving.control import ControlEndpoint  # noqa: PLC0415
     from agent.serving.listener import listening  # noqa: PLC0415
@@ -172,7 +173,7 @@ async def _listen(
         )
         for name, addresses in own_ports(config).items():
             await stack.enter_async_context(listening(metadata.answering(name), addresses, f"serve.port of {name}", capacity=capacity))
-    admin = AdminEndpoint(parts.store, clock, collector, tasks.unwell)
+    admin = AdminEndpoint(parts.store, clock, partial(expose, collector), tasks.unwell)
     await stack.enter_async_context(listening(admin.answer, config.admin.listen, "admin", capacity=capacity))
 
 

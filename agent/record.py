@@ -54,6 +54,14 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Revocation:
+    """When and by whom an identity was revoked."""
+
+    at: datetime
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkStatus:
     """How one sink stands, from its last read-back."""
 

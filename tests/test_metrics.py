@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from datetime import timedelta
+from functools import partial
 from typing import get_args
 
 import pytest
@@ -163,7 +164,7 @@ def test_a_scraper_gets_the_format_it_asks_for(scene: Scene) -> None:
 
 async def ask(scene: Scene, path: str, method: str = "GET") -> tuple[int, str]:
     clock: Clock = scene.clock
-    answer = await AdminEndpoint(scene.store, clock, scene.collector).answer(make_mocked_request(method, path))
+    answer = await AdminEndpoint(scene.store, clock, partial(expose, scene.collector)).answer(make_mocked_request(method, path))
     return answer.status, getattr(answer, "text", "") or ""
 
 
@@ -185,7 +186,7 @@ async def test_ready_is_who_has_every_required_identity_delivered_and_unexpired(
 
 async def test_health_names_the_tasks_that_are_dead_or_hung(scene: Scene) -> None:
     unwell = ["task reload is dead", "task delivery one to files:/x is hung, 90 s past its turn"]
-    endpoint = AdminEndpoint(scene.store, scene.clock, scene.collector, lambda: unwell)
+    endpoint = AdminEndpoint(scene.store, scene.clock, partial(expose, scene.collector), lambda: unwell)
     answer = await endpoint.answer(make_mocked_request("GET", "/healthz"))
     assert isinstance(answer, web.Response)
     assert (answer.status, answer.content_type, answer.text) == (503, "text/plain", "\n".join(unwell) + "\n")

@@ -18,16 +18,16 @@ def check(options: argparse.Namespace) -> int:
     try:
         verdict = examine(options.config, os.environ)
     except ConfigError as error:
-        print(lines(str(error)), file=sys.stderr)  # noqa: T201
+        print(lines(str(error)), file=sys.stderr)
         return UNUSABLE
     faults = told(options.config, verdict.faults)
     for warning in told(options.config, verdict.warnings, MOST_FAULTS - len(faults)):
-        print(plain(f"warning: {warning}"), file=sys.stderr)  # noqa: T201
+        print(plain(f"warning: {warning}"), file=sys.stderr)
     for fault in faults:
-        print(plain(fault), file=sys.stderr)  # noqa: T201
+        print(plain(fault), file=sys.stderr)
     if verdict.config is None:
         return UNUSABLE
-    print(f"{options.config}: good, {_counted(len(verdict.config.identities))}")  # noqa: T201
+    print(f"{options.config}: good, {_counted(len(verdict.config.identities))}")
     return OK
 
 
@@ -35,7 +35,7 @@ def schema(_options: argparse.Namespace) -> int:
     """The JSON Schema of the configuration."""
     from agent.config.schema import schema as describe  # noqa: PLC0415
 
-    print(json.dumps(describe(), indent=2))  # noqa: T201
+    print(json.dumps(describe(), indent=2))
     return OK
 
 

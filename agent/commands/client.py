@@ -50,9 +50,9 @@ def status(options: argparse.Namespace) -> int:
             return _nobody(nobody)
         fresh = all(identity["state"] == "fresh" for identity in found["identities"]) and code == 200
         if options.json:
-            print(json.dumps(found, indent=None if options.watch else 2), flush=True)  # noqa: T201
+            print(json.dumps(found, indent=None if options.watch else 2), flush=True)
         else:
-            print(_picture(found, clear=options.watch), flush=True)  # noqa: T201  # what was asked for
+            print(_picture(found, clear=options.watch), flush=True)  # what was asked for
         if not options.watch:
             return OK if fresh else NOT_ALL
         time.sleep(PERIOD)
@@ -70,12 +70,12 @@ def _picture(found: dict[str, Any], *, clear: bool) -> str:
 def renew(options: argparse.Namespace) -> int:
     """Refreshes now: 0 if all were renewed, 3 if not, 4 where no agent answers."""
     if bool(options.names) == options.all:
-        print("wi-agent renew: give NAMEs, or --all", file=sys.stderr)  # noqa: T201
+        print("wi-agent renew: give NAMEs, or --all", file=sys.stderr)
         return UNUSABLE
     try:
         code, found = ask(socket_path(options), "POST", "/renew", {"all": True} if options.all else {"names": options.names})
         if code != 200:
-            print(plain(f"wi-agent renew: {found['error']}"), file=sys.stderr)  # noqa: T201
+            print(plain(f"wi-agent renew: {found['error']}"), file=sys.stderr)
             return NOT_ALL
         _, after = ask(socket_path(options), "GET", "/status")
     except NobodyThere as nobody:
@@ -92,7 +92,7 @@ def renew(options: argparse.Namespace) -> int:
         failure = failures.get(name)
         remedy = what_to_do(name, failure) if failure else ""
         why = f": {reason(name, failure)}{f' ({remedy})' if remedy else ''}" if result == "failed" and failure else ""
-        print(plain(f"{name}: {said[result]}{why}"))  # noqa: T201
+        print(plain(f"{name}: {said[result]}{why}"))
     return OK if all(result == "renewed" for result in found["renewals"].values()) else NOT_ALL
 
 
@@ -104,7 +104,7 @@ def revoke(options: argparse.Namespace) -> int:
     except NobodyThere as nobody:
         return _nobody(nobody)
     if code != 200:
-        print(plain(f"wi-agent revoke: {found['error']}"), file=sys.stderr)  # noqa: T201
+        print(plain(f"wi-agent revoke: {found['error']}"), file=sys.stderr)
         return NOT_ALL
     result = found["revocations"][options.name]
     said = {
@@ -112,7 +112,7 @@ def revoke(options: argparse.Namespace) -> int:
         "forgotten_at_restart": "revoked, but the ledger cannot be written: a restart lets it run again; see the agent's log",
         "failed": "gone: a reload took it away",
     }
-    print(plain(f"{options.name}: {said[result]}"))  # noqa: T201
+    print(plain(f"{options.name}: {said[result]}"))
     return OK if result == "revoked" else NOT_ALL
 
 
@@ -131,7 +131,7 @@ def wait(options: argparse.Namespace) -> int:
             continue
         if found["ready"]:
             return OK
-        print(render(found), file=sys.stderr)  # noqa: T201
+        print(render(found), file=sys.stderr)
         return NOT_ALL
 
 
@@ -157,5 +157,5 @@ def _configured(config: Path) -> str | None:
 
 
 def _nobody(nobody: NobodyThere) -> int:
-    print(plain(f"wi-agent: {nobody}"), file=sys.stderr)  # noqa: T201
+    print(plain(f"wi-agent: {nobody}"), file=sys.stderr)
     return NO_AGENT

@@ -43,7 +43,7 @@ def once(options: argparse.Namespace) -> int:
     def work(config: Config) -> int:
         undelivered = asyncio.run(deliver(config, os.environ, options.timeout))
         for reason in undelivered:
-            print(plain(f"not delivered: {reason}"), file=sys.stderr)  # noqa: T201
+            print(plain(f"not delivered: {reason}"), file=sys.stderr)
         return NOT_ALL if undelivered else OK
 
     return _guarded(options, work)
@@ -64,13 +64,13 @@ def _guarded(options: argparse.Namespace, work: Callable[[Config], int]) -> int:
     try:
         return work(load(options.config, os.environ))
     except ConfigError as error:
-        print(lines(str(error)), file=sys.stderr)  # noqa: T201
+        print(lines(str(error)), file=sys.stderr)
         return UNUSABLE
     except BaseExceptionGroup as group:
         refused = group.subgroup(ConfigError)
         if refused is not None:
             for leaf in _leaves(refused):
-                print(lines(str(leaf)), file=sys.stderr)  # noqa: T201
+                print(lines(str(leaf)), file=sys.stderr)
             return UNUSABLE
         for leaf in _leaves(group):
             structlog.get_logger().critical("agent.died", error=type(leaf).__name__, frames=frames(leaf))

@@ -32,11 +32,11 @@ def doctor(options: argparse.Namespace) -> int:
         config = load(options.config, os.environ)
         identities = [find(config, options.name)] if options.name else list(config.identities)
     except ConfigError as error:
-        print(lines(str(error)), file=sys.stderr)  # noqa: T201
+        print(lines(str(error)), file=sys.stderr)
         return UNUSABLE
     view = _view(options.socket or os.environ.get("WI_AGENT_SOCKET") or config.control.socket)
     sheets = asyncio.run(examine(config, identities, environ=os.environ, view=view, base=_base(config), clock=WallClock()))
-    print(render(sheets))  # noqa: T201
+    print(render(sheets))
     return OK if all(sheet.sound for sheet in sheets) else NOT_ALL
 
 

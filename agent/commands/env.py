@@ -32,9 +32,9 @@ def env(options: argparse.Namespace) -> int:
         variables = _from_endpoint(config, identity, options.dialect) if via == "endpoint" else _from_files(identity, options.dialect)
         text = FORMATS[options.format](variables)
     except ConfigError as error:
-        print(lines(str(error)), file=sys.stderr)  # noqa: T201
+        print(lines(str(error)), file=sys.stderr)
         return UNUSABLE
-    print(text)  # noqa: T201
+    print(text)
     return OK
 
 

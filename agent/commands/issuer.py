@@ -16,7 +16,7 @@ from agent.sanitize import lines
 def export(options: argparse.Namespace) -> int:
     """Writes discovery document and keys below DIR: 0, or 2 where that cannot be done."""
     harden()
-    from agent.serving.discovery import export as write  # noqa: PLC0415  # after `harden`, which has to come before any key is read
+    from agent.issuer.discovery import export as write  # noqa: PLC0415  # after `harden`, which has to come before any key is read
 
     try:
         config = load(options.config, os.environ)
@@ -24,9 +24,9 @@ def export(options: argparse.Namespace) -> int:
             raise ConfigError(f"{options.config} has no issuer", remedy="add an `issuer:` block")  # noqa: TRY301
         exported = asyncio.run(write(config.issuer, options.directory, WallClock()))
     except (ConfigError, RefreshError, OSError) as error:
-        print(lines(str(error)), file=sys.stderr)  # noqa: T201
+        print(lines(str(error)), file=sys.stderr)
         return UNUSABLE
     for file in exported.files:
-        print(file)  # noqa: T201
-    print(f"export again before {exported.complete_until:%Y-%m-%dT%H:%M:%SZ}", file=sys.stderr)  # noqa: T201
+        print(file)
+    print(f"export again before {exported.complete_until:%Y-%m-%dT%H:%M:%SZ}", file=sys.stderr)
     return OK

@@ -1,6 +1,6 @@
 """The configuration as one frozen value. Defaults stand here and in the adapters' settings, nowhere else.
 
-Reading the file and explaining what is wrong with it: `reading.py` and `explain.py`.
+`loading.py` reads the file, and `explain.py` reports what is wrong with it.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from agent.issuer.settings import IssuerBlock
 from agent.providers import ProviderSettings
-from agent.settings import Address, Duration, Settings, Url, digest
+from agent.settings import Address, Duration, Settings, digest
 from agent.sinks import SinkSettings
 from agent.sources import SourceSettings
 from agent.sources.kubernetes import Namespace, ObjectName
@@ -78,33 +79,6 @@ class Metadata(Settings):
 
     listen: tuple[Address, ...] = (Address("127.0.0.1", 9481),)
     allow_non_loopback: bool = False
-
-
-class Lifetime(Settings):
-    """Bounds of what the issuer grants."""
-
-    min: Duration = Duration(10)
-    max: Duration = Duration(172800)
-
-
-class Rotation(Settings):
-    """How often the issuer's key is replaced, and how long before it signs it is published."""
-
-    every: Duration = Duration(30 * 86400)
-    publish_before: Duration = Duration(86400)
-
-
-class IssuerBlock(Settings):
-    """The embedded issuer: one per trust domain, not one per pod."""
-
-    url: Url
-    listen: tuple[Address, ...]
-    state: str
-    read_only: bool = False
-    """Somebody else makes the keys in `state`, such as a Secret that several agents mount."""
-    algorithm: Literal["RS256", "ES256"] = "RS256"
-    lifetime: Lifetime = Lifetime()
-    rotation: Rotation = Rotation()
 
 
 class ImdsFacts(Settings):

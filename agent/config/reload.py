@@ -5,7 +5,7 @@ A bad one is refused and the running one kept.
 
 import asyncio
 import gc
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import structlog
@@ -15,7 +15,6 @@ from agent.config.loading import load
 from agent.config.model import Config, own_ports
 from agent.config.tenancy import forbidden
 from agent.errors import ConfigError
-from agent.identities.supervisor import Supervisor
 from agent.offload import in_thread
 from agent.tasks import REMEDY
 
@@ -32,13 +31,15 @@ SETTLED = 1.0
 class Reloader:
     """Knows the running configuration."""
 
-    def __init__(self, path: Path, environ: Mapping[str, str], config: Config, supervisor: Supervisor, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, environ: Mapping[str, str], config: Config, apply: Callable[[Config], Awaitable[None]], clock: Clock
+    ) -> None:
         self._path = path
         self._environ = environ
         self.running = config
         self._opened = config
         """What the process was started with: its listeners stay open, whatever is taken away and put back."""
-        self._supervisor = supervisor
+        self._apply = apply
         self._clock = clock
         self._seen = _stamp(path)
         self._reading = False
@@ -84,7 +85,7 @@ class Reloader:
             self._unread(f"cannot read {self._path}", error)
             raise
         try:
-            await self._supervisor.apply(config)
+            await self._apply(config)
         except Exception as error:
             self._unread(f"cannot apply {self._path}", error)
             raise

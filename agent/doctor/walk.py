@@ -48,7 +48,7 @@ async def _keys(config: Config, clock: Clock) -> tuple[Issuer | None, ConfigErro
     """The embedded issuer as it lies on disk, and why it cannot be used."""
     if config.issuer is None:
         return None, None
-    from agent.serving.discovery import keyring_of  # noqa: PLC0415  # cryptography, only where there is an issuer
+    from agent.issuer.discovery import keyring_of  # noqa: PLC0415  # cryptography, only where there is an issuer
 
     keyring: Keyring = keyring_of(config.issuer, clock)
     try:

@@ -7,7 +7,6 @@ revoked. It names places only: whether the files there are the identity's, the f
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ import structlog
 
 from agent.errors import ConfigError
 from agent.offload import in_thread
+from agent.record import Revocation
 from agent.sinks.files.private_file import PrivateFile
 
 T = TypeVar("T")
@@ -40,13 +40,6 @@ class Delivered(msgspec.Struct, frozen=True, order=True):
     """Of the sink: `files`."""
     location: str
     """As that kind of sink names a place: an absolute path."""
-
-
-class Revocation(msgspec.Struct, frozen=True, kw_only=True):
-    """When and by whom an identity was revoked."""
-
-    at: datetime
-    by: str
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,13 +20,14 @@ from agent.counters import TaskKind
 from agent.errors import AgentError, Rejected
 from agent.identities.authorization import Authorizations, recall
 from agent.identities.bound import BoundIdentities, Previous
-from agent.identities.ledger import Ledger, Revocation
+from agent.identities.ledger import Ledger
 from agent.identities.orphans import Orphans, delivered
 from agent.identities.profiles import keeper_options, profile, vacant
 from agent.identities.suspension import suspension
 from agent.identities.withdrawal import close, whereabouts, withdraw
 from agent.liveness import within
 from agent.model import Key, Secret, Sink, Source
+from agent.record import Revocation
 from agent.rotation.courier import Courier
 from agent.rotation.keeper import Keeper
 from agent.rotation.limiter import FairLimiter

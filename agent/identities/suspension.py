@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from agent.config.model import Identity, Tenancy
 from agent.config.tenancy import forbidden
 from agent.errors import Rejected
-from agent.identities.ledger import Revocation
+from agent.record import Revocation
 
 
 def suspension(identity: Identity, tenancy: Tenancy, revoked: Mapping[str, Revocation]) -> Rejected | None:

@@ -18,11 +18,11 @@ from agent.liveness import within
 from agent.model import Credential, Grant, IdentityToken, Key, Provider, Sink, Source
 from agent.record import Profile, Record
 from agent.rotation.adoption import adopt
+from agent.rotation.confirmation import confirm_account, confirm_renewal, described
 from agent.rotation.exchanger import Exchanger
 from agent.rotation.limiter import FairLimiter
 from agent.rotation.plan import Plan, note_on
 from agent.schedule import Backoff
-from agent.serviceaccounts.confirmation import confirm_account, confirm_renewal, described
 from agent.store import Store
 
 log = structlog.get_logger()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from aiohttp import web
 
 from agent.clock import Clock
-from agent.metrics import Collector, expose
 from agent.serving.capacity import most
 from agent.store import Store
 
@@ -14,11 +13,13 @@ from agent.store import Store
 class AdminEndpoint:
     """For Prometheus and for kubelet's probes. Depends on no cloud."""
 
-    def __init__(self, store: Store, clock: Clock, collector: Collector, unwell: Callable[[], Sequence[str]] = tuple) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, scrape: Callable[[str], tuple[bytes, str]], unwell: Callable[[], Sequence[str]] = tuple
+    ) -> None:
         """`unwell`: the tasks that are dead or hung, a line each."""
         self._store = store
         self._clock = clock
-        self._collector = collector
+        self._expose = scrape
         self._unwell = unwell
         self._turn = asyncio.Lock()
         """A scrape takes milliseconds in which nobody else is answered: SDKs and probes come between two, however many there are."""
@@ -47,7 +48,7 @@ class AdminEndpoint:
         try:
             async with self._turn:
                 await asyncio.sleep(0)
-                body, content_type = expose(self._collector, accept)
+                body, content_type = self._expose(accept)
         finally:
             self._scrapes -= 1
         return web.Response(body=body, headers={"Content-Type": content_type})

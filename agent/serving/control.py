@@ -14,8 +14,8 @@ import msgspec
 from aiohttp import web
 
 from agent.clock import Clock
-from agent.identities.ledger import Revocation
 from agent.model import Key
+from agent.record import Revocation
 from agent.serving.status import describe
 from agent.store import Store
 from agent.tasks import TaskFailure

@@ -6,9 +6,8 @@ from typing import Any
 
 from agent import __version__
 from agent.clock import Clock
-from agent.identities.ledger import Revocation
 from agent.model import Key
-from agent.record import Failure, Observation, Profile, Record, SinkStatus, credential_span, sink_state, token_span
+from agent.record import Failure, Observation, Profile, Record, Revocation, SinkStatus, credential_span, sink_state, token_span
 from agent.schedule import Span, State
 from agent.store import Store
 from agent.tasks import TaskFailure

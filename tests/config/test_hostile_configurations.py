@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -15,7 +14,6 @@ from agent.config.loading import LONGEST, check, load
 from agent.config.model import Config
 from agent.config.reload import Reloader
 from agent.errors import ConfigError
-from agent.identities.supervisor import Supervisor
 from tests.config.hostile import HOSTILE
 from tests.config.writing import GOOD
 from tests.fakes import FakeClock
@@ -64,7 +62,7 @@ async def test_a_hostile_file_is_refused_at_reload_and_the_loop_runs_on(name: st
     path.write_text(GOOD)
     running, reading, beats = load(path, {}), Reading(), [time.monotonic()]
     monkeypatch.setattr(reload, "load", reading)
-    reloader = Reloader(path, {}, running, cast("Supervisor", Untouched()), FakeClock())
+    reloader = Reloader(path, {}, running, Untouched().apply, FakeClock())
     path.write_text(HOSTILE[name])
     probe = asyncio.create_task(beat(beats))
     assert not await reloader.reload()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +16,6 @@ from agent.config.loading import load
 from agent.config.model import Config
 from agent.config.reload import LOOK_EVERY, SETTLED, Reloader
 from agent.counters import Counters
-from agent.identities.supervisor import Supervisor
 from agent.store import Store
 from agent.tasks import REMEDY, Tasks
 from agent.toolbox import Toolbox
@@ -51,7 +50,7 @@ async def until(done: Callable[[], bool]) -> None:
 async def reloading(path: Path, clock: FakeClock) -> AsyncIterator[tuple[Reloader, Taken]]:
     """One that runs with what the file holds now."""
     taken = Taken()
-    reloader = Reloader(path, {}, load(path, {}), cast("Supervisor", taken), clock)
+    reloader = Reloader(path, {}, load(path, {}), taken.apply, clock)
     task = asyncio.create_task(reloader.run())
     try:
         yield reloader, taken
@@ -97,7 +96,7 @@ async def test_a_bug_in_reading_is_shown_and_the_file_is_read_again(tmp_path: Pa
     path, clock = tmp_path / "config.yaml", FakeClock()
     path.write_text(text("one"))
     taken = Taken()
-    reloader = Reloader(path, {}, load(path, {}), cast("Supervisor", taken), clock)
+    reloader = Reloader(path, {}, load(path, {}), taken.apply, clock)
     faults: list[Exception] = [ValueError("canary"), RecursionError("canary")]
 
     def fail(*_: object, **__: object) -> Config:

@@ -91,7 +91,7 @@ class Scene:
                     found,
                     parts,
                     clock,
-                    Reloader(CONFIG, os.environ, found, supervisor, clock),
+                    Reloader(CONFIG, os.environ, found, supervisor.apply, clock),
                     Tasks(group, parts.store, parts.toolbox),
                 )
                 async with asyncio.timeout(5):

@@ -9,7 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.errors import ConfigError
-from agent.identities.ledger import Delivered, Ledger, Revocation
+from agent.identities.ledger import Delivered, Ledger
+from agent.record import Revocation
 
 PLACE = Delivered("app", "files", "/run/app")
 REVOCATION = Revocation(at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), by="uid 0")

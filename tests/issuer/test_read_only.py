@@ -16,10 +16,10 @@ from structlog.testing import capture_logs
 
 from agent.config.model import IssuerBlock
 from agent.errors import ConfigError, NotReady, Rejected
+from agent.issuer import discovery
 from agent.issuer import read_only as given_keys
 from agent.issuer.keyring import Keyring
 from agent.issuer.read_only import LOOK_EVERY, ReadOnlyKeyring
-from agent.serving import discovery
 from agent.settings import Address, Url
 from tests.fakes import FakeClock
 

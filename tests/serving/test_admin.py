@@ -3,13 +3,12 @@
 import asyncio
 import time
 from contextlib import closing
-from typing import Any
 
 import pytest
 from aiohttp import web
 
 from agent.clock import WallClock
-from agent.serving import admin, capacity
+from agent.serving import capacity
 from agent.serving.admin import AdminEndpoint
 from agent.serving.listener import listening
 from agent.settings import Address
@@ -18,17 +17,16 @@ from agent.store import Store
 SCRAPES = 100
 
 
-async def test_a_probe_need_not_wait_for_all_the_scrapes_that_came_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_probe_need_not_wait_for_all_the_scrapes_that_came_before_it() -> None:
     done = 0
 
-    def slow(_collector: Any, _accept: str) -> tuple[bytes, str]:
+    def slow(_accept: str) -> tuple[bytes, str]:
         nonlocal done
         time.sleep(0.002)
         done += 1
         return b"", "text/plain"
 
-    monkeypatch.setattr(admin, "expose", slow)
-    endpoint = AdminEndpoint(Store(), WallClock(), None)  # type: ignore[arg-type]  # not asked
+    endpoint = AdminEndpoint(Store(), WallClock(), slow)
     async with listening(endpoint.answer, [Address("127.0.0.1", 0)], "admin") as bound:
 
         async def ask(path: str) -> bytes:
@@ -47,8 +45,7 @@ async def test_a_probe_need_not_wait_for_all_the_scrapes_that_came_before_it(mon
 
 async def test_scrapes_that_wait_for_their_turn_leave_connections_to_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "MAX_CONNECTIONS", 16)
-    monkeypatch.setattr(admin, "expose", lambda _collector, _accept: (b"", "text/plain"))
-    endpoint = AdminEndpoint(Store(), WallClock(), None)  # type: ignore[arg-type]  # not asked
+    endpoint = AdminEndpoint(Store(), WallClock(), lambda _accept: (b"", "text/plain"))
     asked = 0
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:

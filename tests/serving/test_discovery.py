@@ -15,8 +15,9 @@ from aiohttp.test_utils import RawTestServer, TestClient
 
 from agent.config.model import IssuerBlock
 from agent.errors import ConfigError
+from agent.issuer import discovery
 from agent.issuer.keyring import Keyring
-from agent.serving import discovery
+from agent.serving.discovery import answering
 from agent.settings import Address, Url
 from tests.fakes import START, FakeClock
 
@@ -33,7 +34,7 @@ async def served(tmp_path: Path, url: str = "https://issuer.example", **lengths:
     clock = FakeClock()
     chosen = {"every": 30 * DAY, "publish_before": DAY, "longest_lifetime": 2 * DAY, **lengths}
     async with Keyring(tmp_path / "state", "ES256", **chosen, clock=clock) as keyring:
-        async with TestClient(RawTestServer(discovery.answering(url, keyring))) as client:
+        async with TestClient(RawTestServer(answering(url, keyring))) as client:
             yield client, keyring, clock
 
 
@@ -122,7 +123,7 @@ async def test_a_cached_copy_is_gone_before_a_key_signs_that_it_lacks(tmp_path: 
 
 async def test_without_a_key_the_answer_is_to_come_back_and_is_not_cached(tmp_path: Path) -> None:
     closed = Keyring(tmp_path / "state", "ES256", 30 * DAY, DAY, DAY, FakeClock())
-    async with TestClient(RawTestServer(discovery.answering("https://issuer.example", closed))) as client:
+    async with TestClient(RawTestServer(answering("https://issuer.example", closed))) as client:
         answer = await client.get("/jwks")
         assert (answer.status, answer.headers["Retry-After"], answer.headers["Cache-Control"]) == (503, "1", "no-store")
 

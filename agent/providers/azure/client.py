@@ -114,7 +114,7 @@ class _Response:
     content_type = "application/json"
     headers: Mapping[str, str] = None  # type: ignore[assignment]  # nobody reads them
 
-    def text(self, encoding: str | None = None) -> str:  # noqa: ARG002  # the SDK's signature
+    def text(self, encoding: str | None = None) -> str:  # the SDK's signature
         return self._text
 
 
