@@ -317,7 +317,7 @@ from agent.clock import WallClock
 from agent.providers import ProviderSettings, build
 from agent.http.session import Session
 from agent.settings import convert
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.toolbox import Toolbox
 
 SDKS, told = json.loads(sys.argv[1]), json.load(sys.stdin)
@@ -325,7 +325,7 @@ def loaded():
     return sorted(name for name in SDKS if any(one == name or one.startswith(name + ".") for one in sys.modules))
 async def main():
     async with Session() as session, AwsClients(session.get) as aws:
-        toolbox = Toolbox(clock=WallClock(), random=Random(0), tally=Tally(), http=session.get, aws=aws)
+        toolbox = Toolbox(clock=WallClock(), random=Random(0), counters=Counters(), http=session.get, aws=aws)
         provider = build(convert(told["settings"], ProviderSettings), "reader", toolbox)
         provider.audiences, provider.host
         print(json.dumps(loaded()))

@@ -258,12 +258,12 @@ from agent.providers.aws.client import AwsClients
 from agent.clock import WallClock
 from agent.providers.aws.provider import AwsProvider, AwsSettings
 from agent.settings import convert
-from agent.counters import Tally
+from agent.counters import Counters
 from agent.toolbox import Toolbox
 
 async def main():
     async with AwsClients(None) as aws:
-        toolbox = Toolbox(clock=WallClock(), random=Random(), tally=Tally(), http=None, aws=aws)
+        toolbox = Toolbox(clock=WallClock(), random=Random(), counters=Counters(), http=None, aws=aws)
         settings = {"type": "aws", "roleArn": "arn:aws:iam::123456789012:role/r", "region": "eu-west-1", "exchange": False}
         await AwsProvider(convert(settings, AwsSettings), "demo", toolbox).exchange(None)
 

@@ -157,7 +157,7 @@ from agent.errors import Unavailable
 from tests.fakes import a_token
 async def main():
     async with Session() as session:
-        toolbox = Toolbox(clock=WallClock(), random=None, tally=None, http=session.get)
+        toolbox = Toolbox(clock=WallClock(), random=None, counters=None, http=session.get)
         chosen = {"type": "azure", "tenantId": sys.argv[1], "clientId": sys.argv[2], "endpoint": "http://127.0.0.1:9"}
         settings = convert(chosen, AzureSettings)
         provider = build(settings, "one", toolbox)
