@@ -20,6 +20,7 @@ from agent.config.loading import load
 from agent.config.reload import Reloader
 from agent.identities.supervisor import Supervisor
 from agent.model import Key
+from agent.serving.capacity import Capacity
 from agent.tasks import Tasks
 from tests.servers.cloud import ROLE, Cloud, cloud
 
@@ -84,7 +85,8 @@ class Scene:
             async with _parts(found, clock, {}) as parts, AsyncExitStack() as stack, asyncio.TaskGroup() as group:
                 supervisor = Supervisor(parts.store, parts.toolbox, Tasks(group, parts.store, parts.toolbox), os.environ)
                 stack.push_async_callback(supervisor.close)
-                await _publish(stack, found, parts)
+                capacity = Capacity()
+                await _publish(stack, found, parts, capacity)
                 await supervisor.apply(found)
                 await _listen(
                     stack,
@@ -93,6 +95,8 @@ class Scene:
                     clock,
                     Reloader(CONFIG, os.environ, found, supervisor.apply, clock),
                     Tasks(group, parts.store, parts.toolbox),
+                    capacity,
+                    supervisor,
                 )
                 async with asyncio.timeout(5):
                     while not (parts.store.delivered(NAME, clock.now()) if delivered else failed(parts)):
