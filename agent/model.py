@@ -130,12 +130,25 @@ class Grant:
         return min((end for end in ends if end), default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place that a sink writes to."""
+
+    kind: str
+    """Of the sink: `files`."""
+    place: str
+    """As that kind of sink names it: an absolute path."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.place}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What a sink holds for the workload, read back from where it lies."""
+    """The grant that a sink holds for the workload, as read back from its location."""
 
     generation: int
-    """Of the grant it carries; 0 where it was delivered before this process began."""
+    """Of the grant; 0 if an earlier process delivered it."""
     token_issued_at: datetime | None
     token_expires_at: datetime | None
     credential_issued_at: datetime | None
@@ -144,7 +157,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorDelivery:
-    """What a sink holds from before a restart and vouches for: this identity's, complete, unaltered, the agent's own."""
+    """Files of an earlier process that the sink has checked: the identity's, complete, unaltered, written by the agent."""
 
     token: Secret | None
     files: Mapping[str, Secret]
@@ -207,32 +220,47 @@ class Signs(Protocol):
 
 
 class Sink(Protocol):
-    """Takes grants to where the workload looks. Whole or not at all: no reader ever sees a part of one."""
+    """Writes grants for the workload. A reader sees a whole grant or none.
+
+    Each method but `close` may raise NotReady, Unavailable or Rejected.
+    """
 
     @property
     def name(self) -> str:
-        """The place, as a person would name it; from the configuration, so it can be a label."""
+        """The sink's name for people; from the configuration, so that it can be a label."""
+
+    @property
+    def location(self) -> Location:
+        """The place it writes to. Known before the first write; no I/O."""
 
     async def write(self, grant: Grant) -> None:
-        """Replaces what is there. Raises NotReady, Unavailable or Rejected."""
+        """Replace the grant that is stored there."""
 
     async def read(self) -> Delivery | None:
-        """What is there now, repaired where only links or modes had drifted; None where nothing usable is.
-
-        Raises NotReady, Unavailable or Rejected.
-        """
+        """Return the grant that is stored there, or None if no usable one is. Repairs changed links and modes."""
 
     async def adopt(self) -> PriorDelivery | None:
-        """What an earlier process left, if every check of it holds; None otherwise."""
+        """Return the grant that an earlier process left, or None unless every check of it passes."""
 
-    async def recall(self, name: str) -> Secret | None:
-        """What an earlier process retained under this name, if nobody else could have written it."""
-
-    async def retain(self, name: str, text: Secret) -> None:
-        """Keeps a small secret beside the grants from now on, at once if that can be."""
-
-    async def withdraw(self, *, retained: bool = True) -> None:
-        """Takes away everything this sink wrote: the identity is gone. False leaves what it retains: it is expected back."""
+    async def withdraw(self) -> None:
+        """Remove every grant that this sink, or an earlier process for the same identity, wrote."""
 
     async def close(self) -> None:
-        """Lets go of the place, leaving what was written."""
+        """Release the location and leave the grants there."""
+
+
+@runtime_checkable
+class KeepsSecrets(Protocol):
+    """A sink that also stores small secrets beside its grants: the authorization of the metadata endpoint.
+
+    Each method may raise NotReady, Unavailable or Rejected.
+    """
+
+    async def recall(self, name: str) -> Secret | None:
+        """Return the secret that an earlier process retained under this name, or None if others could have written it."""
+
+    async def retain(self, name: str, text: Secret) -> None:
+        """Store the secret now and with each grant, until `withdraw_all`; `withdraw` leaves it."""
+
+    async def withdraw_all(self) -> None:
+        """Remove the grants, as `withdraw` does, and the secrets."""

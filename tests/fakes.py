@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from agent.liveness import within
-from agent.model import Credential, Delivery, Grant, IdentityToken, Paths, PriorDelivery, Secret
+from agent.model import Credential, Delivery, Grant, IdentityToken, Location, Paths, PriorDelivery, Secret
 from agent.record import credential_span, token_span
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -181,6 +181,7 @@ class FakeSink:
 
     def __init__(self, clock: FakeClock, name: str = "files:/fake") -> None:
         self.name = name
+        self.location = Location("files", name.removeprefix("files:"))
         self.writing = Script(clock)
         self.reading = Script(clock)
         self.grants: list[Grant] = []
@@ -214,8 +215,11 @@ class FakeSink:
         await self.retaining.play()
         self.kept[name] = text
 
-    async def withdraw(self, *, retained: bool = True) -> None:
+    async def withdraw(self) -> None:
         self.held = None
+
+    async def withdraw_all(self) -> None:
+        await self.withdraw()
 
     async def close(self) -> None:
         """Nothing is open."""

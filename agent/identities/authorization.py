@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import structlog
 
 from agent.errors import RefreshError
-from agent.model import Secret, Sink
+from agent.model import KeepsSecrets, Secret, Sink
 
 log = structlog.get_logger()
 
@@ -42,6 +42,8 @@ class Authorizations:
         kept = self._made_up.get(identity) or next((text for text in found if text), None)
         text = self._made_up[identity] = kept or _made_up(identity)
         for sink in sinks:
+            if not isinstance(sink, KeepsSecrets):
+                continue
             try:
                 async with asyncio.timeout(PATIENCE):
                     await sink.retain(FILE, text)
@@ -53,6 +55,8 @@ class Authorizations:
 
 async def recall(identity: str, sink: Sink) -> Secret | None:
     """What an earlier process left in a sink, if anything; from here on the sink knows the file for its own."""
+    if not isinstance(sink, KeepsSecrets):
+        return None
     try:
         async with asyncio.timeout(PATIENCE):
             found = await sink.recall(FILE)

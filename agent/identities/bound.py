@@ -16,7 +16,7 @@ from agent import providers
 from agent.config.model import Identity
 from agent.errors import NotReady, RefreshError
 from agent.identities.profiles import vacant
-from agent.identities.withdrawal import PATIENCE, close, withdraw
+from agent.identities.withdrawal import WITHDRAWAL_TIMEOUT_SECONDS, close, withdraw
 from agent.model import Key, Sink
 from agent.serviceaccounts.annotations import ObservedServiceAccount, account_of, followed
 from agent.serviceaccounts.wanted import Bound, Unbound, Unreachable, Wanted
@@ -213,13 +213,13 @@ class BoundIdentities:
             if uid is not None and await _holds(place):
                 await close(place)
             else:
-                await withdraw(place, retained=False)
+                await withdraw(place, secrets=False)
 
 
 async def _holds(place: Sink) -> bool:
     """Whether what lies there was granted to this very identity: its digest says so, in which UID and principal are."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WITHDRAWAL_TIMEOUT_SECONDS):
             return await place.read() is not None
     except Exception as error:  # noqa: BLE001  # what cannot be read is nobody's
         log.warning("delivery.not_read", sink=place.name, error=str(error) or type(error).__name__)

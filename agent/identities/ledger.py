@@ -8,12 +8,13 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 import structlog
 
 from agent.errors import ConfigError
+from agent.model import Location
 from agent.offload import in_thread
 from agent.record import Revocation
 from agent.sinks.files.private_file import PrivateFile
@@ -38,8 +39,18 @@ class Delivered(msgspec.Struct, frozen=True, order=True):
     identity: str
     kind: str
     """Of the sink: `files`."""
-    location: str
-    """As that kind of sink names a place: an absolute path."""
+    place: str = msgspec.field(name="location")
+    """As that kind of sink names it: an absolute path."""
+
+    @classmethod
+    def to(cls, location: Location, identity: str) -> Self:
+        """Return the entry of an identity that is delivered there."""
+        return cls(identity, location.kind, location.place)
+
+    @property
+    def location(self) -> Location:
+        """Of the sink."""
+        return Location(self.kind, self.place)
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,12 +191,12 @@ def _parsed(text: bytes | None) -> Content:
 def _is_sound(place: Delivered) -> bool:
     """Whether it can be a place at all: what another wrote there must not end the agent."""
     try:
-        length = len(os.fsencode(place.location))
+        length = len(os.fsencode(place.place))
     except UnicodeEncodeError:
         return False
-    if not 0 < length <= MAX_PATH_BYTES or "\0" in place.location:
+    if not 0 < length <= MAX_PATH_BYTES or "\0" in place.place:
         return False
-    return place.kind != "files" or place.location.startswith("/")
+    return place.kind != "files" or place.place.startswith("/")
 
 
 def _said(error: Exception) -> str:

@@ -4,7 +4,6 @@ The ledger says where they were. What cannot be removed yet, because a disk does
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Collection, Mapping
 
 import structlog
@@ -13,8 +12,10 @@ from agent.config.model import Identity
 from agent.errors import RefreshError
 from agent.identities.authorization import FILE, is_of
 from agent.identities.ledger import Delivered, Ledger
-from agent.identities.withdrawal import PATIENCE, whereabouts
+from agent.identities.withdrawal import WITHDRAWAL_TIMEOUT_SECONDS
+from agent.model import Location
 from agent.offload import in_thread
+from agent.sinks import canonical
 from agent.sinks.files import orphan
 from agent.store import Store
 from agent.toolbox import Toolbox
@@ -26,7 +27,7 @@ RETRY_SECONDS = 10.0
 
 def delivered(identity: Identity) -> list[Delivered]:
     """Where the configuration has it delivered."""
-    return [Delivered(identity.name, "files", os.path.abspath(sink.directory)) for sink in identity.sinks]  # noqa: PTH100  # as the sink does
+    return [Delivered.to(sink.location, identity.name) for sink in identity.sinks]
 
 
 class Orphans:
@@ -53,17 +54,17 @@ class Orphans:
             await self._ledger.save()
             await self._clock.wait(self.changed, RETRY_SECONDS)
 
-    async def make_way(self, locations: Collection[str]) -> None:
+    async def make_way(self, locations: Collection[Location]) -> None:
         """Withdraw what is left in these places at once: another identity is to be delivered there."""
-        await asyncio.gather(*(self._withdraw(place) for place in self.left() if _where(place) in locations))
+        await asyncio.gather(*(self._withdraw(place) for place in self.left() if canonical(place.location) in locations))
 
     def left(self) -> list[Delivered]:
         """Places in the ledger at which the configuration delivers their identity no longer."""
         wanted = {place for identity in self._configured().values() for place in delivered(identity)}
         unknown = sorted(self._ledger.delivered - wanted)
         names = {place.identity for place in unknown}
-        spelled = {(place.identity, _where(place)) for place in wanted if place.identity in names}  # the same place by another path
-        return [place for place in unknown if (place.identity, _where(place)) not in spelled]
+        spelled = {(place.identity, canonical(place.location)) for place in wanted if place.identity in names}  # by another path
+        return [place for place in unknown if (place.identity, canonical(place.location)) not in spelled]
 
     def _may_go(self, place: Delivered) -> bool:
         """An identity that moved keeps its old files until it is delivered at its new place."""
@@ -81,18 +82,18 @@ class Orphans:
 
         def work() -> bool:
             try:
-                return orphan.remove(place.location, place.identity, beside=FILE, is_identitys=lambda text: is_of(text, place.identity))
+                return orphan.remove(place.place, place.identity, beside=FILE, is_identitys=lambda text: is_of(text, place.identity))
             finally:
                 self._under_way.discard(place)
 
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(WITHDRAWAL_TIMEOUT_SECONDS):
                 removed = await in_thread(f"withdraw {place.identity}", work)
         except (OSError, RefreshError, TimeoutError) as error:
             self._tell(place, getattr(error, "strerror", None) or str(error) or "the disk has not answered")
             return
         if removed:
-            log.info("orphan.withdrawn", identity=place.identity, sink=f"{place.kind}:{place.location}")
+            log.info("orphan.withdrawn", identity=place.identity, sink=str(place.location))
         self._forget(place)
 
     def _forget(self, place: Delivered) -> None:
@@ -102,8 +103,4 @@ class Orphans:
     def _tell(self, place: Delivered, reason: str) -> None:
         if place not in self._told:
             self._told.add(place)
-            log.warning("orphan.not_withdrawn", identity=place.identity, sink=f"{place.kind}:{place.location}", error=reason)
-
-
-def _where(place: Delivered) -> str:
-    return whereabouts(f"{place.kind}:{place.location}")
+            log.warning("orphan.not_withdrawn", identity=place.identity, sink=str(place.location), error=reason)

@@ -24,9 +24,9 @@ from agent.identities.ledger import Ledger
 from agent.identities.orphans import Orphans, delivered
 from agent.identities.profiles import keeper_options, profile, vacant
 from agent.identities.suspension import suspension
-from agent.identities.withdrawal import close, whereabouts, withdraw
+from agent.identities.withdrawal import close, withdraw
 from agent.liveness import within
-from agent.model import Key, Secret, Sink, Source
+from agent.model import Key, Location, Secret, Sink, Source
 from agent.record import Revocation
 from agent.rotation.courier import Courier
 from agent.rotation.keeper import Keeper
@@ -112,10 +112,10 @@ class Supervisor:
             self._authorizations.forget(name)
             for sink in left:
                 await withdraw(sink)
-        taken = {whereabouts(f"files:{sink.directory}"): identity.name for identity in config.identities for sink in identity.sinks}
+        taken = {sinks.canonical(sink.location): identity.name for identity in config.identities for sink in identity.sinks}
         halted = {name: await self._halt(before[name], taken) for name in changed}
         for running_identity in list(self._running.values()):
-            for sink in [sink for sink in running_identity.leaving if whereabouts(sink.name) in taken]:
+            for sink in [sink for sink in running_identity.leaving if sinks.canonical(sink.location) in taken]:
                 await self._leave(running_identity, sink)
         await self.orphans.make_way(taken)
         new = [
@@ -251,7 +251,7 @@ class Supervisor:
         previous = await self._bound.leave(name)
         left = [*(previous.leaving if previous else ()), *await self._left(identity)]
         await self.dismiss(name, lambda: self._bound.enrol(identity, reason))
-        await asyncio.gather(*(withdraw(sink, retained=False) for sink in left))
+        await asyncio.gather(*(withdraw(sink, secrets=False) for sink in left))
 
     async def take_up(self, identity: Identity, leaving: list[Sink], uid: str = "") -> None:
         tools = self._toolbox
@@ -305,21 +305,21 @@ class Supervisor:
             tasks.append(self.run("withdrawal", partial(limit_use, key, max_use, self._store, self._toolbox.clock), key))
         return tasks
 
-    async def _halt(self, identity: Identity, taken: Mapping[str, str]) -> Previous | None:
+    async def _halt(self, identity: Identity, taken: Mapping[Location, str]) -> Previous | None:
         """Stops an identity whose settings changed; returns its sinks that nobody has under the new settings, None if it held nothing.
 
         `taken`: the identity that each place belongs to from now on. Where it is another's, this one's files go at once.
         """
         name = identity.name
         previous = await self._bound.leave(name)
-        sinks = [*(previous.leaving if previous else ()), *await self._left(identity)]
+        held = [*(previous.leaving if previous else ()), *await self._left(identity)]
         running_identity = self._running.pop(name, None)
         if running_identity:
             await _cancel(running_identity.tasks)
-            sinks += [*running_identity.sinks, *running_identity.leaving]
+            held += [*running_identity.sinks, *running_identity.leaving]
         leaving = []
-        for sink in sinks:
-            heir = taken.get(whereabouts(sink.name))
+        for sink in held:
+            heir = taken.get(sinks.canonical(sink.location))
             if heir is None:
                 leaving.append(sink)
             else:
@@ -361,7 +361,7 @@ class Supervisor:
         self._toolbox.counters.forget(name, tuple(place.name for place in (*places, *leaving)))
         instead()
         for place in places:
-            await withdraw(place, retained=wholly)
+            await withdraw(place, secrets=wholly)
         for place in leaving:
             await withdraw(place)
         log.info("identity.withdrawn", identity=name)

@@ -70,7 +70,7 @@ class Courier:
         began = self._clock.now()
         try:
             async with asyncio.timeout(PATIENCE):
-                await self._sink.withdraw(retained=False)
+                await self._sink.withdraw()
         except TimeoutError:
             error = Unavailable(f"{self._key.identity}: {self._sink.name} has not answered for {PATIENCE:g} s", remedy="look at the volume")
         except RefreshError as caught:

@@ -50,10 +50,10 @@ class Cast:
         cast = self
 
         class Sink(FakeSink):
-            async def withdraw(self, *, retained: bool = True) -> None:
+            async def withdraw(self) -> None:
                 if cast.stubborn:
                     raise OSError("the disk says CANARY")
-                await super().withdraw(retained=retained)
+                await super().withdraw()
                 cast.withdrawn.append(f"{identity} {settings.directory}")
 
             async def close(self) -> None:
@@ -252,7 +252,7 @@ async def test_a_file_with_another_content_is_another_setting_at_reload(cast: Ca
     async with running(cast, first) as (supervisor, store):
         await settle()
         digests = [digest_of(store, "one")]
-        untouched = supervisor._members["two"]
+        untouched = supervisor._running["two"]
         for content in ("of one cluster", "of another cluster", None):
             path.write_text(content) if content else path.unlink()
             await supervisor.apply(first)
@@ -261,7 +261,7 @@ async def test_a_file_with_another_content_is_another_setting_at_reload(cast: Ca
         assert digests[0] == digests[1]
         assert len({*digests}) == 3
         assert cast.withdrawn == []
-        assert supervisor._members["two"] is untouched
+        assert supervisor._running["two"] is untouched
 
 
 async def test_a_run_time_variant_gets_a_keeper(cast: Cast, clock: FakeClock) -> None:

@@ -31,10 +31,13 @@ class Sink(FakeSink):
         await super().write(grant)
         self.order.append(grant.token.subject)
 
-    async def withdraw(self, *, retained=True):
+    async def withdraw(self):
         await self.writing.play()
-        await super().withdraw(retained=retained)
-        self.order.append("withdrawn, all" if retained else "withdrawn")
+        await super().withdraw()
+        self.order.append("withdrawn")
+
+    async def withdraw_all(self):
+        raise AssertionError("the authorization is withdrawn too")
 
 
 class Scene(Rig):

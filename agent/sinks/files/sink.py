@@ -17,7 +17,7 @@ from typing import TypeVar
 import structlog
 
 from agent.errors import NotReady, RefreshError, Rejected, Unavailable
-from agent.model import Delivery, Grant, Paths, PriorDelivery, Secret
+from agent.model import Delivery, Grant, Location, Paths, PriorDelivery, Secret
 from agent.offload import in_thread
 from agent.settings import Duration, FileMode, Settings
 from agent.sinks.files.atomic_writer import FileAttributes
@@ -53,7 +53,12 @@ class FilesSettings(Settings, tag="files", tag_field="type"):
     grace: Duration = Duration(30)
     """How long a replaced generation lives on."""
     adopt: bool = True
-    """False where the agent shares its uid with the workload."""
+    """False if the agent shares its uid with the workload."""
+
+    @property
+    def location(self) -> Location:
+        """The directory as an absolute path; symlinks are not resolved."""
+        return Location("files", os.path.abspath(self.directory))  # Path.absolute keeps `..`
 
 
 class FilesSink:
@@ -61,16 +66,16 @@ class FilesSink:
 
     def __init__(self, settings: FilesSettings, identity: str, digest: str, toolbox: Toolbox) -> None:
         self.name = f"files:{settings.directory}"
+        self.location: Location = settings.location
         bound = log.bind(identity=identity, sink=self.name)
         self.retention = Retention(toolbox.clock, float(settings.grace.seconds), bound)
         self._settings = settings
         self._identity = identity
         self._digest = digest
         self._clock = toolbox.clock
-        self._path = os.path.abspath(settings.directory)  # Path.absolute keeps `..`
-        self._paths = Paths(directory=PurePosixPath(settings.mount_path or self._path), names=settings.names)
+        self._paths = Paths(directory=PurePosixPath(settings.mount_path or self.location.place), names=settings.names)
         self._volume = Volume(
-            self._path,
+            self.location.place,
             identity=identity,
             digest=digest,
             manifest=self._paths.name(NAME),
@@ -118,13 +123,19 @@ class FilesSink:
         self._volume.retained[self._paths.name(name)] = text.reveal().encode()
         await self._run("write to", self._volume.retain)
 
-    async def withdraw(self, *, retained: bool = True) -> None:
+    async def withdraw(self) -> None:
+        await self._withdraw(wholly=False)
+
+    async def withdraw_all(self) -> None:
+        await self._withdraw(wholly=True)
+
+    async def _withdraw(self, *, wholly: bool) -> None:
         with self._guard:
             self._condemned = condemned = self._busy_since is not None
-            self._condemned_wholly = retained
+            self._condemned_wholly = wholly
         if condemned and await in_thread(f"await {self._identity}", lambda: self._idle.wait(PARTING)):
             return  # who was there did it
-        await self._run("withdraw", lambda attributes: self._volume.withdraw(attributes, wholly=retained))
+        await self._run("withdraw", lambda attributes: self._volume.withdraw(attributes, wholly=wholly))
 
     async def close(self) -> None:
         with self._guard:

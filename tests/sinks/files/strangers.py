@@ -222,7 +222,7 @@ async def renamed_away(bench: Bench) -> None:
         assert list((ROOT / "kept").iterdir()) == []
         await sink.write(make_grant(2))
         assert contents(ROOT / "app")["authorization"] == "s3cret"
-        await sink.withdraw()
+        await sink.withdraw_all()
     assert sorted(path.name for path in ROOT.rglob("*") if path.name != "lost+found") == ["kept"]
 
 
@@ -236,7 +236,7 @@ async def undeletable(bench: Bench) -> None:
             await sink.write(make_grant(number))
     forge(50)
     with acting_as(AGENT, AGENT):
-        await sink.withdraw()
+        await sink.withdraw_all()
     assert [path for path in ROOT.iterdir() if path.lstat().st_uid == AGENT] == []
 
 

@@ -53,7 +53,7 @@ async def test_it_goes_with_the_identity(bench: Bench, directory: Path) -> None:
     sink = bench.sink(directory)
     await sink.retain("authorization", Secret("s3cret"))
     await sink.write(make_grant())
-    await sink.withdraw()
+    await sink.withdraw_all()
     assert not directory.exists()
 
 
@@ -61,20 +61,20 @@ async def test_it_stays_where_the_identity_is_expected_back_and_nothing_else_doe
     sink = bench.sink(directory)
     await sink.retain("authorization", Secret("s3cret"))
     await sink.write(make_grant())
-    await sink.withdraw(retained=False)
+    await sink.withdraw()
     assert sorted(path.name for path in directory.iterdir()) == ["authorization"]
     again = bench.sink(directory)
     recalled = await again.recall("authorization")
     assert recalled
     assert recalled.reveal() == "s3cret"
-    await again.withdraw()
+    await again.withdraw_all()
     assert list(directory.iterdir()) == []
 
 
 async def test_what_is_retained_for_nobody_keeps_no_directory(bench: Bench, directory: Path) -> None:
     sink = bench.sink(directory)
     await sink.write(make_grant())
-    await sink.withdraw(retained=False)
+    await sink.withdraw()
     assert not directory.exists()
 
 
