@@ -37,10 +37,10 @@ class Reading:
     def __init__(self) -> None:
         self.seconds = 0.0
 
-    def __call__(self, path: Path, environ: dict[str, str]) -> Config:
+    def __call__(self, path: Path, environ: dict[str, str], *, reload: bool = False) -> Config:
         began = time.thread_time()
         try:
-            return load(path, environ)
+            return load(path, environ, reload=reload)
         finally:
             self.seconds = time.thread_time() - began
 

@@ -50,7 +50,8 @@ async def test_a_name_sent_many_times_is_renewed_once(monkeypatch: pytest.Monkey
     endpoint, renewed = ControlEndpoint(Store(), FakeClock()), []
     monkeypatch.setattr(endpoint, "_store", _Known())
 
-    async def renew(name: str) -> str:
+    async def renew(name: str, *, by_name: bool) -> str:
+        assert by_name
         renewed.append(name)
         return "renewed"
 

@@ -96,7 +96,7 @@ async def stand(
             try:
                 yield built
             finally:
-                for member in supervisor._members.values():
+                for member in supervisor._running.values():
                     for task in member.tasks:
                         task.cancel()
                 await supervisor.close()
