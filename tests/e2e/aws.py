@@ -5,13 +5,12 @@ import json
 import shlex
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.e2e.client import Client, started, taking
 from tests.e2e.daemon import COMMAND, Daemon, configuration, identity, issuer
-from tests.servers.cloud import ROLE
 from tests.servers.sts import Sts, Trust
 
 NAME = "s3-reader"
@@ -51,26 +50,34 @@ for _ in sys.stdin:  # each line: once more
 """
 
 
-async def reader(daemon: Daemon, more: Mapping[str, str]) -> Client:
+def role(name: str) -> str:
+    """The role of that identity."""
+    return f"arn:aws:iam::123456789012:role/{name}"
+
+
+async def reader(daemon: Daemon, more: Mapping[str, str], name: str = NAME) -> Client:
     """A session of boto3, made once, which says with which key it would sign."""
-    return await started(daemon, taking(daemon, NAME, sys.executable, "-c", READER, via="endpoint"), more)
+    return await started(daemon, taking(daemon, name, sys.executable, "-c", READER, via="endpoint"), more)
 
 
-def served(sts: Sts, port: int, metadata: int, lifetime: str = "30s", **more: Any) -> dict[str, Any]:
-    """One AWS identity, exchanged, written and served, whose tokens the STS trusts; both listeners on known ports."""
-    one = identity(NAME, lifetime, serve={"dialects": ["container"]}, **more)
-    one["provider"] = {"type": "aws", "roleArn": ROLE, "region": "eu-west-1", "endpoint": sts.url}
+def served(sts: Sts, port: int, metadata: int, lifetime: str = "30s", *, names: Sequence[str] = (NAME,), **more: Any) -> dict[str, Any]:
+    """AWS identities, exchanged, written and served, whose tokens the STS trusts; both listeners on known ports."""
     url = f"http://127.0.0.1:{port}"
-    sts.trust = {ROLE: Trust(issuer=url, subject=one["source"]["subject"])}
+    identities = [identity(name, lifetime, **{"serve": {"dialects": ["container"]}, **more}) for name in names]
+    for one in identities:
+        one["provider"] = {"type": "aws", "roleArn": role(one["name"]), "region": "eu-west-1", "endpoint": sts.url}
+    sts.trust = {role(one["name"]): Trust(issuer=url, subject=one["source"]["subject"]) for one in identities}
     block = issuer(url=url, listen=[f"127.0.0.1:{port}"])
-    return configuration(one, issuer=block, metadata={"listen": [f"127.0.0.1:{metadata}"]})
+    return configuration(*identities, issuer=block, metadata={"listen": [f"127.0.0.1:{metadata}"]})
 
 
-async def run(daemon: Daemon, variables: str, *command: str, more: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:
+async def run(
+    daemon: Daemon, variables: str, *command: str, more: Mapping[str, str] | None = None, name: str = NAME
+) -> asyncio.subprocess.Process:
     """The command as a shell starts it that took the variables: options of `wi-agent env`, or nothing where `more` is all."""
     take = ""
     if variables:
-        told = [*COMMAND, "-c", str(daemon.file), "env", NAME, "--via", variables]
+        told = [*COMMAND, "-c", str(daemon.file), "env", name, "--via", variables]
         take = f'told="$({shlex.join(told)})" && eval "$told" && '
     return await asyncio.create_subprocess_exec(
         "/bin/sh", "-c", f"{take}exec {shlex.join(command)}", cwd=daemon.folder, env={**daemon.environment, **(more or {})},
@@ -114,8 +121,8 @@ class Boto3:
         return found
 
 
-async def command_line(daemon: Daemon, variables: str, more: Mapping[str, str]) -> str:
+async def command_line(daemon: Daemon, variables: str, more: Mapping[str, str], name: str = NAME) -> str:
     """What `aws sts get-caller-identity` says: the ARN, or its error."""
-    process = await run(daemon, variables, AWS, "sts", "get-caller-identity", "--query", "Arn", "--output", "text", more=more)
+    process = await run(daemon, variables, AWS, "sts", "get-caller-identity", "--query", "Arn", "--output", "text", more=more, name=name)
     out, err = await asyncio.wait_for(process.communicate(), 40)
     return out.decode().strip() if process.returncode == 0 else err.decode().strip()

@@ -18,6 +18,18 @@ import yaml
 from agent.commands.control_client import ask
 
 COMMAND = (sys.executable, "-m", "agent")
+PREPARED = """
+import pkgutil, sys
+import agent
+for module in pkgutil.walk_packages(agent.__path__, "agent."):
+    if not module.name.endswith("__main__"):
+        __import__(module.name)
+from agent.cli import main
+open(sys.argv.pop(1), "w").close()
+sys.stdin.readline()
+sys.exit(main())
+"""
+"""The same command in a process that has loaded the agent's modules, names a file for it, and waits for a line."""
 STOP = 2.0
 """Seconds after SIGTERM by which the agent has ended."""
 _open = build_opener(ProxyHandler({})).open
@@ -97,21 +109,37 @@ class Daemon:
         """Runs it, and waits until every required identity is delivered."""
         if config is not None:
             self.configure(config)
-        self._runs += 1
-        with self.stderr.open("wb") as stderr, self.stdout.open("wb") as stdout:
-            self.process = subprocess.Popen(
-                [*self.prefix, *COMMAND, *arguments, "run", "-c", str(self.file)],
-                cwd=self.folder,
-                env=self.environment,
-                stdout=stdout,
-                stderr=stderr,
-            )
+        self._spawn([*COMMAND, *arguments])
         if wait:
             until(lambda: self.log("agent.started") or self.process.poll() is not None)
             assert self.process.poll() is None, self.text()
             done = self.cli("wait", "--timeout", "20")
             assert done.returncode == 0, done.stderr + self.text()
         return self
+
+    def prepare(self) -> None:
+        """Start a process that becomes the agent when `go` is called: then it listens within a fraction of a second."""
+        loaded = self.folder / f"loaded.{self._runs}"
+        self._spawn([sys.executable, "-c", PREPARED, str(loaded)], stdin=subprocess.PIPE)
+        until(loaded.exists, within=60)
+
+    def go(self) -> None:
+        """Let the prepared process be the agent."""
+        assert self.process
+        assert self.process.stdin
+        self.process.stdin.close()
+
+    def _spawn(self, command: Sequence[str], **more: Any) -> None:
+        self._runs += 1
+        with self.stderr.open("wb") as stderr, self.stdout.open("wb") as stdout:
+            self.process = subprocess.Popen(
+                [*self.prefix, *command, "run", "-c", str(self.file)],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=stdout,
+                stderr=stderr,
+                **more,
+            )
 
     @property
     def stderr(self) -> Path:

@@ -13,7 +13,7 @@ import pytest
 from bench.subjects import free_port
 from tests.e2e.aws import NAME, Boto3, command_line, served
 from tests.e2e.daemon import Daemon
-from tests.e2e.late import answered
+from tests.e2e.held import answered
 from tests.servers.sts import Sts
 
 GRANTED = 30.0

@@ -5,7 +5,6 @@ Clients have what `env` prints, and beside it where STS is, which they ask who t
 
 import asyncio
 import os
-import shutil
 import stat
 import sys
 from pathlib import Path
@@ -15,14 +14,16 @@ import pytest
 
 from bench.subjects import free_port
 from tests.e2e.aws import NAME, Boto3, command_line, run, served
-from tests.e2e.daemon import Daemon, until
+from tests.e2e.daemon import Daemon
+from tests.e2e.held import refused, refused_since
 from tests.servers.site import Site
 from tests.servers.sts import Sts
 
 FIRST_ATTEMPT = """
 import sys, boto3
 session = boto3.Session()
-print("asking", flush=True)
+print("ready", flush=True)
+sys.stdin.readline()
 print(session.get_credentials().access_key)
 """
 UID = "6f1c9a0e-3c55-4a0b-9a52-5d1f6a1c7f10"
@@ -35,24 +36,19 @@ async def test_a_client_that_asks_first_is_served_by_an_agent_that_starts_a_seco
         config["identities"][0]["serve"]["authorization"] = "${WI_AUTHORIZATION}"
         daemon.configure(config)
         daemon.environment["WI_AUTHORIZATION"] = UID
-        for tries_left in (2, 1, 0):  # botocore tries for 2 s, and a busy machine may need the second that is left to start a process
-            client = await run(daemon, "endpoint", sys.executable, "-c", FIRST_ATTEMPT)
-            assert client.stdout
-            assert client.stderr
-            assert await client.stdout.readline() == b"asking\n"
-            await asyncio.sleep(1.0)
-            await asyncio.to_thread(daemon.start, wait=False)
-            out, err = await asyncio.wait_for(client.communicate(), 20)
-            if out or not tries_left:
-                break
-            await asyncio.to_thread(daemon.kill)
-            shutil.rmtree(daemon.folder / "identities", ignore_errors=True)
-            sts.sessions.clear()
-            sts.actions.clear()
+        client = await run(daemon, "endpoint", sys.executable, "-c", FIRST_ATTEMPT)
+        assert client.stdin
+        assert client.stdout
+        assert await client.stdout.readline() == b"ready\n"
+        await asyncio.to_thread(daemon.prepare)
+        before = refused()
+        client.stdin.write(b"\n")
+        await refused_since(before)  # botocore tries for 2 s
+        daemon.go()
+        out, err = await asyncio.wait_for(client.communicate(), 40)
         assert list(sts.sessions) == [out.decode().strip()], err.decode()
         assert sts.actions == {"AssumeRoleWithWebIdentity": 1}
         assert UID not in daemon.text()
-        await asyncio.to_thread(until, lambda: daemon.log("agent.started"))
         await asyncio.to_thread(daemon.stop)
 
 

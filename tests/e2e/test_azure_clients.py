@@ -8,14 +8,26 @@ import sys
 import time
 from contextlib import AsyncExitStack
 from typing import Any
+from uuid import UUID
 
 import aiohttp
 import pytest
 
 from bench.subjects import free_port
 from tests.e2e.client import Client, started, taking
-from tests.e2e.daemon import Daemon, configuration, identity, issuer, until
-from tests.e2e.late import PATIENT, QUICK, answered, connected, hold, in_time, running
+from tests.e2e.daemon import Daemon, configuration, identity, issuer
+from tests.e2e.held import (
+    MANY_SHORT_TRIES,
+    ONE_LONG_TRY,
+    HeldAnswers,
+    answered,
+    clients_of,
+    connected,
+    counted,
+    refused,
+    refused_since,
+    running,
+)
 from tests.e2e.node import SCRIPTS, node_path
 from tests.servers.entra import AUDIENCE, CLIENT, TENANT, Entra, Federated
 
@@ -63,39 +75,71 @@ PAUSING = 1
 """The one of them that asks once in 30 s at most while what it has is valid."""
 
 
+def azure(entra: Entra, url: str, dialect: str, name: str, client: str, **serve: Any) -> dict[str, Any]:
+    """An identity of that dialect, whose tokens that Entra trusts."""
+    one = identity(name, "1h", serve={"dialects": [dialect], **serve})
+    one["provider"] = {
+        "type": "azure", "tenantId": TENANT, "clientId": client, "endpoint": entra.url,
+        "scopes": [f"{VAULT}/.default"], "resources": [STORAGE],
+    }  # fmt: skip
+    entra.trust[client] = Federated(issuer=url, subject=one["source"]["subject"], audience=AUDIENCE)
+    return one
+
+
 def chosen(entra: Entra) -> dict[str, Any]:
-    """An identity for each dialect, whose tokens that Entra trusts."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    both = []
-    for dialect, name in NAMES.items():
-        one = identity(name, "1h", serve={"dialects": [dialect], **({"default": True} if dialect == "azure-imds" else {})})
-        one["provider"] = {
-            "type": "azure", "tenantId": TENANT, "clientId": CLIENTS[dialect], "endpoint": entra.url,
-            "scopes": [f"{VAULT}/.default"], "resources": [STORAGE],
-        }  # fmt: skip
-        entra.trust[CLIENTS[dialect]] = Federated(issuer=url, subject=one["source"]["subject"], audience=AUDIENCE)
-        both.append(one)
-    block = issuer(url=url, listen=[f"127.0.0.1:{port}"], algorithm="RS256")
-    return configuration(*both, issuer=block, metadata={"listen": [f"127.0.0.1:{free_port()}"]})
+    """An identity for each dialect."""
+    url = f"http://127.0.0.1:{free_port()}"
+    serve = {"appservice": {}, "azure-imds": {"default": True}}
+    return listening(url, *(azure(entra, url, dialect, name, CLIENTS[dialect], **serve[dialect]) for dialect, name in NAMES.items()))
 
 
-async def python(daemon: Daemon, dialect: str, kind: str = "DefaultAzureCredential", flavour: str = "sync") -> Client:
-    command = taking(daemon, NAMES[dialect], sys.executable, "-c", PYTHON, kind, flavour, via="endpoint")
+def one_each(entra: Entra, dialect: str) -> dict[str, Any]:
+    """An identity for each client in that dialect, named for its number."""
+    url = f"http://127.0.0.1:{free_port()}"
+    each = [
+        azure(
+            entra, url, dialect, f"client-{number}", str(UUID(int=number + 1)),
+            **({"port": free_port()} if dialect == "azure-imds" else {}),
+        )
+        for number in range(len(KINDS) + 1)
+    ]  # fmt: skip
+    return listening(url, *each)
+
+
+def listening(url: str, *identities: dict[str, Any]) -> dict[str, Any]:
+    block = issuer(url=url, listen=[url.removeprefix("http://")], algorithm="RS256")
+    return configuration(*identities, issuer=block, metadata={"listen": [f"127.0.0.1:{free_port()}"]})
+
+
+async def python(daemon: Daemon, name: str, kind: str = "DefaultAzureCredential", flavour: str = "sync") -> Client:
+    command = taking(daemon, name, sys.executable, "-c", PYTHON, kind, flavour, via="endpoint")
     return await started(daemon, command, TRAPS)
 
 
-async def node(daemon: Daemon, dialect: str) -> Client:
+async def node(daemon: Daemon, name: str) -> Client:
     modules = await asyncio.to_thread(node_path)
-    command = taking(daemon, NAMES[dialect], "node", str(SCRIPTS / "azure.cjs"), "default", via="endpoint")
+    command = taking(daemon, name, "node", str(SCRIPTS / "azure.cjs"), "default", via="endpoint")
     return await started(daemon, command, {**TRAPS, "NODE_PATH": str(modules)})
 
 
 async def everyone(daemon: Daemon, *dialects: str) -> list[Client]:
     """Each kind in each of these dialects or in all; Node's come last."""
-    chosen = dialects or tuple(NAMES)
-    makers = [python(daemon, dialect, *kind) for dialect in chosen for kind in KINDS] + [node(daemon, dialect) for dialect in chosen]
-    return list(await asyncio.gather(*makers))
+    names = [NAMES[dialect] for dialect in dialects or NAMES]
+    return list(
+        await asyncio.gather(*(python(daemon, name, *kind) for name in names for kind in KINDS), *(node(daemon, name) for name in names))
+    )
+
+
+async def each_with_its_own(daemon: Daemon) -> dict[str, Client]:
+    """Each kind, and Node's as the last, by the identity of `one_each` that it asks for."""
+    names = [f"client-{number}" for number in range(len(KINDS) + 1)]
+    makers = [*(python(daemon, name, *kind) for name, kind in zip(names, KINDS, strict=False)), node(daemon, names[-1])]
+    return dict(zip(names, await asyncio.gather(*makers), strict=True))
+
+
+def line(name: str) -> str:
+    """What a client of `each_with_its_own` is asked."""
+    return "0" if name == f"client-{len(KINDS)}" else ""
 
 
 @pytest.mark.timeout(240)
@@ -108,9 +152,7 @@ async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restar
         for client in clients:
             stack.push_async_callback(client.stop)
         seen: list[set[str]] = [set() for _ in clients]
-        last = time.monotonic() + 120
         while min(map(len, seen)) <= ROTATIONS:
-            assert time.monotonic() < last, [len(tokens) for tokens in seen]
             for client, tokens in zip(clients, seen, strict=True):
                 said = await client.ask("0") if client in clients[-2:] else await client.ask()
                 assert entra.granted.get(said.get("token", "")) == VAULT, said
@@ -150,33 +192,32 @@ async def test_three_reads_are_one_request_and_each_resource_is_asked_for_once(d
 
 
 @pytest.mark.timeout(120)
-async def test_a_first_token_that_is_late_is_waited_for_within_the_first_request(daemon: Daemon) -> None:
-    async def story() -> None:
-        async with AsyncExitStack() as stack, Entra({}) as entra:
-            go = hold(entra)
-            await running(daemon, {**chosen(entra), "refresh": PATIENT})
-            clients = await everyone(daemon)
-            for client in clients:
-                stack.push_async_callback(client.stop)
-            reads = [asyncio.ensure_future(client.ask("0" if client in clients[-2:] else "")) for client in clients]
-            await connected(daemon, len(clients))
-            assert not entra.granted
-            go.set()
-            for said in await asyncio.gather(*reads):
-                assert entra.granted.get(said.get("token", "")) == VAULT, said
-            for dialect in NAMES:
-                assert await answered(daemon, dialect) == {"200": len(clients) / 2}, "one each, and nobody was sent away"
-            assert len(entra.granted) == len(NAMES)
-            await asyncio.to_thread(daemon.stop)
-
-    await in_time(daemon, story)
+@pytest.mark.parametrize("dialect", NAMES)
+async def test_a_first_token_that_is_late_is_waited_for_within_the_first_request(daemon: Daemon, dialect: str) -> None:
+    async with AsyncExitStack() as stack, Entra({}) as entra:
+        answers = HeldAnswers(entra)
+        await running(daemon, {**one_each(entra, dialect), "refresh": ONE_LONG_TRY})
+        clients = await each_with_its_own(daemon)
+        for client in clients.values():
+            stack.push_async_callback(client.stop)
+        for number, (name, client) in enumerate(clients.items(), start=1):
+            before = clients_of(daemon)
+            reading = asyncio.ensure_future(client.ask(line(name)))
+            await connected(daemon, before)
+            assert len(entra.granted) == number - 1
+            answers.release(name)
+            said = await reading
+            assert entra.granted.get(said.get("token", "")) == VAULT, said
+            assert await answered(daemon, dialect) == {"200": number}, "one request each, and none was answered with 503"
+        assert len(entra.granted) == len(clients)
+        await asyncio.to_thread(daemon.stop)
 
 
 @pytest.mark.timeout(120)
 async def test_a_first_token_that_comes_in_time_is_waited_for_by_a_herd_and_is_one_request_of_ours(daemon: Daemon) -> None:
     async with Entra({}) as entra, aiohttp.ClientSession() as http:
-        entra.delay = 1.5
-        await running(daemon, chosen(entra))
+        answers = HeldAnswers(entra)
+        await running(daemon, {**chosen(entra), "refresh": ONE_LONG_TRY})
         base = f"http://{daemon.address('metadata')}"
         authorization = daemon.folder / "identities" / NAMES["appservice"] / "authorization"
         asked = {
@@ -192,8 +233,13 @@ async def test_a_first_token_that_comes_in_time_is_waited_for_by_a_herd_and_is_o
                 return str(body["access_token"])
 
         for resource in (VAULT, STORAGE):
-            for dialect in NAMES:
-                assert len(set(await asyncio.gather(*(one(dialect, resource) for _ in range(200))))) == 1
+            for dialect, name in NAMES.items():
+                before = clients_of(daemon)
+                herd = asyncio.gather(*(one(dialect, resource) for _ in range(200)))
+                await connected(daemon, before, 100 - len(before))  # aiohttp opens no more at a time, and uses again what is open
+                answers.release(name)
+                assert len(set(await herd)) == 1
+                answers.hold(name)
         assert sorted(entra.granted.values()) == [STORAGE] * 2 + [VAULT] * 2
         await asyncio.to_thread(daemon.stop)
 
@@ -202,25 +248,25 @@ async def test_a_first_token_that_comes_in_time_is_waited_for_by_a_herd_and_is_o
 @pytest.mark.parametrize("dialect", NAMES)
 async def test_clients_sit_out_503_while_entra_is_away_and_an_agent_that_is_restarted(daemon: Daemon, dialect: str) -> None:
     async with AsyncExitStack() as stack, Entra({}) as entra:
-        entra.hanging, entra.lifetime = True, 30
-        await running(daemon, {**chosen(entra), "refresh": QUICK})
-        clients = await everyone(daemon, dialect)
-        for client in clients:
+        entra.lifetime = 30
+        answers = HeldAnswers(entra)
+        await running(daemon, {**one_each(entra, dialect), "refresh": MANY_SHORT_TRIES})
+        clients = await each_with_its_own(daemon)
+        for client in clients.values():
             stack.push_async_callback(client.stop)
-        asking = [asyncio.ensure_future(client.ask("0" if client is clients[-1] else "")) for client in clients]
-        last = time.monotonic() + 10
-        while (await answered(daemon, dialect)).get("503", 0) < len(clients):
-            assert time.monotonic() < last
-            await asyncio.sleep(0.05)
-        entra.hanging = False
-        for said in await asyncio.gather(*asking):
+        for name, client in clients.items():
+            before = (await answered(daemon, dialect)).get("503", 0)
+            asking = asyncio.ensure_future(client.ask(line(name)))
+            await counted(daemon, dialect, "503", before + 1)
+            answers.release(name)
+            said = await asking
             assert entra.granted.get(said.get("token", "")) == VAULT, said
         await asyncio.to_thread(daemon.stop)
-        before = set(entra.granted)
+        granted = set(entra.granted)
         await asyncio.to_thread(daemon.start)
-        for client in clients:
-            said = await client.ask("0" if client is clients[-1] else "")
-            assert said.get("token") in set(entra.granted) - (set() if client is clients[PAUSING] else before), said
+        for number, (name, client) in enumerate(clients.items()):
+            said = await client.ask(line(name))
+            assert said.get("token") in set(entra.granted) - (set() if number == PAUSING else granted), said
         await asyncio.to_thread(daemon.stop)
 
 
@@ -231,20 +277,16 @@ async def test_a_client_that_asks_first_is_served_by_an_agent_that_starts_a_seco
     daemon: Daemon, dialect: str, language: str
 ) -> None:
     async with Entra({}) as entra:
-        config = chosen(entra)
-        await asyncio.to_thread(daemon.start, config)  # once, so that there is an authorization to read
+        await asyncio.to_thread(daemon.start, chosen(entra))  # once, so that there is an authorization to read
         await asyncio.to_thread(daemon.stop)
-        before = set(entra.granted)
-        for tries_left in (2, 1, 0):  # a busy machine may need longer to start a process than a client is patient
-            client = await (python if language == "python" else node)(daemon, dialect)
-            asked = asyncio.ensure_future(client.ask("0" if language == "node" else ""))
-            await asyncio.sleep(1.0)
-            await asyncio.to_thread(daemon.start, wait=False)
-            said = await asked
-            await client.stop()
-            if "token" in said or not tries_left:
-                break
-            await asyncio.to_thread(daemon.kill)
-        assert said.get("token") in set(entra.granted) - before, said
-        await asyncio.to_thread(until, lambda: daemon.log("agent.started"))
+        granted = set(entra.granted)
+        client = await (python if language == "python" else node)(daemon, NAMES[dialect])
+        await asyncio.to_thread(daemon.prepare)
+        before = refused()
+        asked = asyncio.ensure_future(client.ask("0" if language == "node" else ""))
+        await refused_since(before)
+        daemon.go()
+        said = await asked
+        await client.stop()
+        assert said.get("token") in set(entra.granted) - granted, said
         await asyncio.to_thread(daemon.stop)

@@ -5,17 +5,28 @@ which cannot say what it has taken but by using it, where STS is.
 """
 
 import asyncio
-import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from bench.subjects import free_port
-from tests.e2e.aws import NAME, command_line, reader, served
+from tests.e2e.aws import NAME, command_line, reader, role, served
 from tests.e2e.client import Client, started, taking
 from tests.e2e.daemon import Daemon
-from tests.e2e.late import PATIENT, QUICK, answered, connected, hold, in_time, running
+from tests.e2e.held import (
+    MANY_SHORT_TRIES,
+    ONE_LONG_TRY,
+    HeldAnswers,
+    answered,
+    clients_of,
+    connected,
+    counted,
+    refused,
+    refused_since,
+    running,
+)
 from tests.e2e.node import SCRIPTS, node_path
 from tests.servers.sts import Sts
 
@@ -31,25 +42,34 @@ TRAPS = {
 """What would win over the endpoint, or keep a client from it."""
 WAYS = {"boto3": 1, "chain": 1, "http": 3}
 """Each client that lives long, and how many requests three reads take; the HTTP provider alone keeps nothing."""
+EACH = (*WAYS, "command-line")
+"""Identities that are named for their only client."""
 
 
-async def made(daemon: Daemon, way: str) -> Client:
+async def made(daemon: Daemon, way: str, name: str = NAME) -> Client:
     if way == "boto3":
-        return await reader(daemon, TRAPS)
+        return await reader(daemon, TRAPS, name)
     modules = await asyncio.to_thread(node_path)
-    command = taking(daemon, NAME, "node", str(SCRIPTS / "aws.cjs"), way, via="endpoint")
+    command = taking(daemon, name, "node", str(SCRIPTS / "aws.cjs"), way, via="endpoint")
     return await started(daemon, command, {**TRAPS, "NODE_PATH": str(modules)})
 
 
-async def line(daemon: Daemon, sts: Sts) -> str:
+async def line(daemon: Daemon, sts: Sts, name: str = NAME) -> str:
     """What the command line says: its ARN, if it could sign."""
-    return await command_line(daemon, "endpoint", {**TRAPS, "AWS_ENDPOINT_URL_STS": sts.url})
+    return await command_line(daemon, "endpoint", {**TRAPS, "AWS_ENDPOINT_URL_STS": sts.url}, name)
 
 
-def chosen(sts: Sts, lifetime: str = "1h", **more: Any) -> dict[str, Any]:
-    config = served(sts, free_port(), free_port(), lifetime)
-    config["identities"][0]["serve"] = {"dialects": ["container"], **more}
-    return config
+def chosen(sts: Sts, lifetime: str = "1h", names: Sequence[str] = (NAME,), **more: Any) -> dict[str, Any]:
+    serve = {"dialects": ["container"], **more}
+    return served(sts, free_port(), free_port(), lifetime, names=names, serve=serve)
+
+
+def judge(sts: Sts, name: str, said: Any) -> None:
+    """The client of that identity signs with its session."""
+    if isinstance(said, str):
+        assert said.startswith(f"arn:aws:sts::123456789012:assumed-role/{name}/"), said
+    else:
+        assert [said.get("key", said)] == [key for key, session in sts.sessions.items() if session.role == role(name)]
 
 
 @pytest.mark.timeout(200)
@@ -62,22 +82,18 @@ async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restar
         for client in clients.values():
             stack.push_async_callback(client.stop)
         keys: dict[str, list[str]] = {provider: [] for provider in clients}
-        last = time.monotonic() + 150
         while min(len(seen) for seen in keys.values()) <= ROTATIONS:
             for provider, client in clients.items():
                 said = await client.ask()
                 assert said.get("key") in sts.sessions, said
                 if said["key"] not in keys[provider]:
                     keys[provider].append(said["key"])
-            assert time.monotonic() < last, keys
             await asyncio.sleep(1.0)
         await asyncio.to_thread(daemon.stop)
         await asyncio.to_thread(daemon.start)
         assert {(await client.ask()).get("key") for client in clients.values()} <= set(sts.sessions)
-        last = time.monotonic() + 10
-        while await answered(daemon, "container") != {"200": len(clients)}:  # the chain asks beside the call
-            assert time.monotonic() < last, "all asked this agent"
-            await asyncio.sleep(0.05)
+        await counted(daemon, "container", "200", len(clients))  # the chain asks beside the call
+        assert await answered(daemon, "container") == {"200": len(clients)}, "all asked this agent"
         await asyncio.to_thread(daemon.stop)
 
 
@@ -104,69 +120,57 @@ async def test_three_reads_are_one_request_and_a_restart_is_not_noticed(daemon: 
 
 @pytest.mark.timeout(120)
 async def test_a_first_session_that_is_late_is_waited_for_within_the_first_request(daemon: Daemon) -> None:
-    async def story() -> None:
-        async with AsyncExitStack() as stack, Sts({}) as sts:
-            go = hold(sts)
-            await running(daemon, {**chosen(sts), "refresh": PATIENT})
-            clients = await asyncio.gather(*(made(daemon, way) for way in WAYS))
-            for client in clients:
-                stack.push_async_callback(client.stop)
-            asking = asyncio.ensure_future(line(daemon, sts))
-            await connected(daemon, 1)  # it takes the longest to start
-            reads = [asyncio.ensure_future(client.ask()) for client in clients]
-            await connected(daemon, 1 + len(clients))
-            assert not sts.sessions
-            go.set()
-            assert [said.get("key") for said in await asyncio.gather(*reads)] == list(sts.sessions) * len(clients)
-            assert (await asking).startswith(ARN), await asking
-            assert await answered(daemon, "container") == {"200": 1 + len(clients)}, "one each, and nobody was sent away"
-            assert sts.actions["AssumeRoleWithWebIdentity"] == 1
-            await asyncio.to_thread(daemon.stop)
-
-    await in_time(daemon, story)
+    async with AsyncExitStack() as stack, Sts({}) as sts:
+        answers = HeldAnswers(sts)
+        await running(daemon, {**chosen(sts, names=EACH), "refresh": ONE_LONG_TRY})
+        clients = dict(zip(WAYS, await asyncio.gather(*(made(daemon, way, way) for way in WAYS)), strict=True))
+        for client in clients.values():
+            stack.push_async_callback(client.stop)
+        for number, name in enumerate(EACH, start=1):
+            before = clients_of(daemon)
+            asking = asyncio.ensure_future(clients[name].ask() if name in WAYS else line(daemon, sts, name))
+            await connected(daemon, before)
+            assert len(sts.sessions) == number - 1
+            answers.release(name)
+            judge(sts, name, await asking)
+            assert await answered(daemon, "container") == {"200": number}, "one request each, and none was answered with 503"
+        assert sts.actions["AssumeRoleWithWebIdentity"] == len(EACH)
+        await asyncio.to_thread(daemon.stop)
 
 
 @pytest.mark.timeout(120)
 async def test_clients_sit_out_503_while_sts_is_away(daemon: Daemon) -> None:
     async with AsyncExitStack() as stack, Sts({}) as sts:
-        sts.hanging = True
-        await running(daemon, {**chosen(sts), "refresh": QUICK})
-        clients = await asyncio.gather(*(made(daemon, way) for way in WAYS))
-        for client in clients:
+        answers = HeldAnswers(sts)
+        await running(daemon, {**chosen(sts, names=EACH), "refresh": MANY_SHORT_TRIES})
+        clients = dict(zip(WAYS, await asyncio.gather(*(made(daemon, way, way) for way in WAYS)), strict=True))
+        for client in clients.values():
             stack.push_async_callback(client.stop)
-        asking = asyncio.ensure_future(line(daemon, sts))
-        await connected(daemon, 1)
-        reads = [asyncio.ensure_future(client.ask()) for client in clients]
-        last = time.monotonic() + 15
-        while (await answered(daemon, "container")).get("503", 0) < 1 + len(clients):
-            assert time.monotonic() < last
-            await asyncio.sleep(0.05)
-        sts.hanging = False
-        assert {said.get("key", str(said)) for said in await asyncio.gather(*reads)} == set(sts.sessions), "each in the same call"
-        assert (await asking).startswith(ARN), await asking
+        for name in EACH:
+            before = (await answered(daemon, "container")).get("503", 0)
+            asking = asyncio.ensure_future(clients[name].ask() if name in WAYS else line(daemon, sts, name))
+            await counted(daemon, "container", "503", before + 1)
+            answers.release(name)
+            judge(sts, name, await asking)
         await asyncio.to_thread(daemon.stop)
 
 
 @pytest.mark.timeout(120)
 async def test_clients_that_ask_first_are_served_by_an_agent_that_starts_a_second_later(daemon: Daemon) -> None:
-    """For boto3 see `test_aws_endpoint`."""
-    async with Sts({}) as sts:
-        config = chosen(sts, authorization="${WI_AUTHORIZATION}")
-        daemon.configure(config)
+    """For boto3 see `test_aws_endpoint`. They try for two seconds."""
+    async with AsyncExitStack() as stack, Sts({}) as sts:
+        daemon.configure(chosen(sts, authorization="${WI_AUTHORIZATION}"))
         daemon.environment["WI_AUTHORIZATION"] = "6f1c9a0e-3c55-4a0b-9a52-5d1f6a1c7f10"
-        for tries_left in (2, 1, 0):  # they try for two seconds, and a busy machine may need the second that is left to start a process
-            clients = await asyncio.gather(*(made(daemon, way) for way in ("chain", "http")))
-            asking = [asyncio.ensure_future(client.ask()) for client in clients]
-            typed = asyncio.ensure_future(line(daemon, sts))
-            await asyncio.sleep(1.0)
-            assert not any(one.done() for one in asking)
-            await running(daemon, config)
-            reads, arn = await asyncio.gather(*asking), await typed
-            for client in clients:
-                await client.stop()
-            if (all("key" in said for said in reads) and arn.startswith(ARN)) or not tries_left:
-                break
+        clients = await asyncio.gather(*(made(daemon, way) for way in ("chain", "http")))
+        for client in clients:
+            stack.push_async_callback(client.stop)
+        for ask in (*(client.ask for client in clients), lambda: line(daemon, sts)):
+            await asyncio.to_thread(daemon.prepare)
+            before = refused()
+            asking: asyncio.Future[Any] = asyncio.ensure_future(ask())
+            await refused_since(before)
+            assert not asking.done()
+            daemon.go()
+            judge(sts, NAME, await asking)
             await asyncio.to_thread(daemon.stop)
-        assert [said.get("key", said) for said in reads] == list(sts.sessions) * 2
-        assert arn.startswith(ARN), arn
-        await asyncio.to_thread(daemon.stop)
+        assert sts.actions["AssumeRoleWithWebIdentity"] == 1, "adopted after the first"
