@@ -110,12 +110,12 @@ class Boto3:
     async def stop(self) -> None:
         assert self._process.stdin
         self._process.stdin.close()
-        await asyncio.wait_for(self._process.wait(), 10)
+        await asyncio.wait_for(self._process.wait(), 60)
 
     async def _line(self) -> dict[str, str]:
         assert self._process.stdout
         assert self._process.stderr
-        line = await asyncio.wait_for(self._process.stdout.readline(), 30)
+        line = await asyncio.wait_for(self._process.stdout.readline(), 60)
         assert line, (await self._process.stderr.read()).decode()
         found: dict[str, str] = json.loads(line)
         return found
@@ -124,5 +124,5 @@ class Boto3:
 async def command_line(daemon: Daemon, variables: str, more: Mapping[str, str], name: str = NAME) -> str:
     """What `aws sts get-caller-identity` says: the ARN, or its error."""
     process = await run(daemon, variables, AWS, "sts", "get-caller-identity", "--query", "Arn", "--output", "text", more=more, name=name)
-    out, err = await asyncio.wait_for(process.communicate(), 40)
+    out, err = await asyncio.wait_for(process.communicate(), 90)
     return out.decode().strip() if process.returncode == 0 else err.decode().strip()

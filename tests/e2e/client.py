@@ -26,7 +26,7 @@ class Client:
         """What it says next."""
         assert self._process.stdout
         assert self._process.stderr
-        line = await asyncio.wait_for(self._process.stdout.readline(), 40)
+        line = await asyncio.wait_for(self._process.stdout.readline(), 60)
         assert line, (await self._process.stderr.read()).decode()
         found: dict[str, Any] = json.loads(line)
         return found
@@ -34,7 +34,7 @@ class Client:
     async def stop(self) -> None:
         assert self._process.stdin
         self._process.stdin.close()
-        assert await asyncio.wait_for(self._process.wait(), 10) == 0
+        assert await asyncio.wait_for(self._process.wait(), 60) == 0
 
 
 def taking(daemon: Daemon, name: str, *command: str, via: str = "files", dialect: str = "") -> list[str]:
@@ -56,6 +56,6 @@ async def once(daemon: Daemon, command: list[str], more: Mapping[str, str]) -> s
     """What a short-lived client prints."""
     environment = {**daemon.environment, **more}
     process = await asyncio.create_subprocess_exec(*command, cwd=daemon.folder, env=environment, stdout=PIPE, stderr=PIPE)
-    out, err = await asyncio.wait_for(process.communicate(), 60)
+    out, err = await asyncio.wait_for(process.communicate(), 90)
     assert process.returncode == 0, err.decode()
     return out.decode().strip()

@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.daemon import Daemon
 from tests.e2e.everything import everything
 from tests.e2e.test_hostile import ask
@@ -60,6 +62,7 @@ def memory(pid: int) -> int:
     return int(text.partition("VmHWM:")[2].split()[0])
 
 
+@pytest.mark.alone  # botocore's second of patience is real
 async def test_beside_an_attack_an_sdk_with_a_second_of_patience_and_one_try_is_served(daemon: Daemon) -> None:
     async with everything(daemon) as one:
         assert daemon.process

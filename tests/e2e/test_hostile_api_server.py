@@ -23,23 +23,29 @@ from tests.servers.sts import Sts
 
 READER = """
 import json, socket, sys, time
-ports, seconds = [int(one) for one in sys.argv[1].split(",")], float(sys.argv[3])
+ports, seconds, pid = [int(one) for one in sys.argv[1].split(",")], float(sys.argv[3]), sys.argv[4]
+def held_up(which):
+    with open(f"/proc/{which}/schedstat") as file:
+        return int(file.read().split()[1]) / 1e9
+def now():
+    return time.monotonic() - held_up(pid) - held_up("self")
 request = sys.argv[2].encode().decode("unicode_escape").encode()
 waits, failed, last = [[] for _ in ports], 0, time.monotonic() + seconds
 while time.monotonic() < last:
     for index, port in enumerate(ports):
-        began = time.monotonic()
+        began = now()
         with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
             line.sendall(request)
             found = b""
             while part := line.recv(65536):
                 found += part
-        waits[index].append(time.monotonic() - began)
+        waits[index].append(now() - began)
         failed += b" 200 " not in found[:20]
     time.sleep(0.005)
 print(json.dumps([waits, failed]))
 """
-"""As an SDK of another identity asks: a connection for each request. The second port is never attacked: the machine's noise."""
+"""As an SDK of another identity asks: a connection for each request. The second port is never attacked: the machine's noise. Time in
+which the agent or the reader was ready to run and had no processor is not counted: it is other programs'."""
 CONTROL = """
 import asyncio
 async def answer(reader, writer):
@@ -92,10 +98,10 @@ def processor(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def read(ports: str, request: str, seconds: float) -> tuple[list[float], list[float]]:
+async def read(ports: str, request: str, seconds: float, pid: int) -> tuple[list[float], list[float]]:
     """What the reader waited at the agent, and at the control, in seconds."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-S", "-c", READER, ports, request, str(seconds), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-S", "-c", READER, ports, request, str(seconds), str(pid), stdout=asyncio.subprocess.PIPE
     )
     out, _ = await process.communicate()
     (agent, control), failed = json.loads(out)
@@ -125,15 +131,15 @@ async def story(daemon: Daemon, kinds: tuple[str, ...], seconds: float) -> dict[
             ports = f"{metadata},{int(control.stdout.readline())}"
             watching = lambda: (folder / "requests").read_text().count(" watch\n") >= len(kinds)  # noqa: E731
             await asyncio.to_thread(until, lambda: (folder / "requests").exists() and watching())
-            before, _ = await read(ports, request, min(seconds, 3.0))
             pid = daemon.process.pid
+            before, _ = await read(ports, request, min(seconds, 3.0), pid)
             rest = resident(pid, "VmRSS")
             Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak is counted from now on
             (folder / "requests").write_text("")
             (folder / "attack").touch()
             daemon.signal(signal.SIGUSR1)  # every identity asks for a token
             used = processor(pid)
-            during, noise = await read(ports, request, seconds)
+            during, noise = await read(ports, request, seconds, pid)
             used = processor(pid) - used
             asked = (folder / "requests").read_text().split("\n")
             return {

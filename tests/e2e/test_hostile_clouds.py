@@ -40,7 +40,7 @@ wall = processor = 0.0
 with socket.create_connection(("127.0.0.1", port)) as one:
     last = time.monotonic() + seconds
     before = used()
-    while (began := time.monotonic()) < last:
+    while (began := time.monotonic()) < last or asked <= 20:
         one.sendall(request)
         found = one.recv(65536)
         after = used()
@@ -199,7 +199,6 @@ async def read(one: Everything, seconds: float) -> dict[str, float]:
     )  # fmt: skip
     out, _ = await reader.communicate()
     found: dict[str, float] = json.loads(out)
-    assert found["asked"] > 20
     assert found["failed"] == 0
     return found
 

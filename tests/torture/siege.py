@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.e2e.everything import Everything
+from tests.processor import own_time
 
 ATTACKER = Path(__file__).with_name("flood.py")
 PAUSE_SECONDS = 0.03
@@ -89,7 +90,7 @@ def memory(pid: int) -> float:
 
 async def _ask_until(last: float, target: Target, seen: Seen, pid: int) -> None:
     while time.monotonic() < last:
-        began = time.monotonic() - _held_up(pid)
+        began = own_time(pid)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
@@ -97,17 +98,12 @@ async def _ask_until(last: float, target: Target, seen: Seen, pid: int) -> None:
                     writer.write(target.request)
                     answer = await reader.read()
             if answer.startswith(b"HTTP/1.1 200 "):
-                seen.waited.append(time.monotonic() - _held_up(pid) - began)
+                seen.waited.append(own_time(pid) - began)
             else:
                 seen.failed.append(answer[:30].decode("latin-1") or "closed without an answer")
         except (OSError, TimeoutError) as error:
             seen.failed.append(type(error).__name__)
         await asyncio.sleep(PAUSE_SECONDS)
-
-
-def _held_up(pid: int) -> float:
-    """Seconds that its loop's thread was ready to run and had no processor (/proc/PID/schedstat, the second number)."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 def _port(one: Everything, purpose: str) -> int:
