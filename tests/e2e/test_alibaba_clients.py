@@ -77,6 +77,7 @@ def authorization(daemon: Daemon, name: str = NAME) -> str:
     return (daemon.folder / "identities" / name / "authorization").read_text()
 
 
+@pytest.mark.shows("uri", "rotations", "restart")
 @pytest.mark.timeout(240)
 async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restart(daemon: Daemon) -> None:
     """They ask again from 15 min before the end, so every question is answered with what there is then."""
@@ -104,6 +105,7 @@ async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restar
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("uri", "first", "reads")
 @pytest.mark.timeout(120)
 async def test_three_reads_are_one_request_and_a_restart_is_not_noticed(daemon: Daemon) -> None:
     async with AsyncExitStack() as stack, AlibabaSts({}) as sts:
@@ -126,6 +128,7 @@ async def test_three_reads_are_one_request_and_a_restart_is_not_noticed(daemon: 
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("uri", "late")
 @pytest.mark.timeout(120)
 async def test_a_first_session_that_is_late_is_waited_for_within_the_only_request(daemon: Daemon) -> None:
     """By a herd, too, which is one exchange."""
@@ -163,6 +166,7 @@ async def test_a_first_session_that_is_late_is_waited_for_within_the_only_reques
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("uri", "503")
 @pytest.mark.timeout(120)
 async def test_clients_that_were_told_503_find_the_session_when_they_ask_again(daemon: Daemon) -> None:
     async with AsyncExitStack() as stack, AlibabaSts({}) as sts:

@@ -30,6 +30,7 @@ def judge(client: Boto3, keys: int) -> None:
     assert len({said["key"] for said in client.said}) >= keys, client.said
 
 
+@pytest.mark.shows("container", "rotations", "restart", clients=("boto3", "aws command line"))
 @pytest.mark.timeout(240)
 async def test_long_lived_clients_go_on_across_rotations_and_a_restart_and_short_ones_work_after_each(daemon: Daemon) -> None:
     async with Sts({}) as sts:

@@ -142,6 +142,8 @@ def line(name: str) -> str:
     return "0" if name == f"client-{len(KINDS)}" else ""
 
 
+@pytest.mark.shows("appservice", "rotations", "restart")
+@pytest.mark.shows("azure-imds", "rotations", "restart")
 @pytest.mark.timeout(240)
 async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restart(daemon: Daemon) -> None:
     """They ask for each token that has less than five minutes left, so every question is answered with what there is then."""
@@ -169,6 +171,8 @@ async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restar
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("appservice", "first", "reads")
+@pytest.mark.shows("azure-imds", "first", "reads")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("dialect", NAMES)
 async def test_three_reads_are_one_request_and_each_resource_is_asked_for_once(daemon: Daemon, dialect: str) -> None:
@@ -191,6 +195,8 @@ async def test_three_reads_are_one_request_and_each_resource_is_asked_for_once(d
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("appservice", "late")
+@pytest.mark.shows("azure-imds", "late")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("dialect", NAMES)
 async def test_a_first_token_that_is_late_is_waited_for_within_the_first_request(daemon: Daemon, dialect: str) -> None:
@@ -244,6 +250,8 @@ async def test_a_first_token_that_comes_in_time_is_waited_for_by_a_herd_and_is_o
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("appservice", "503")
+@pytest.mark.shows("azure-imds", "503")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("dialect", NAMES)
 async def test_clients_sit_out_503_while_entra_is_away_and_an_agent_that_is_restarted(daemon: Daemon, dialect: str) -> None:
@@ -270,6 +278,8 @@ async def test_clients_sit_out_503_while_entra_is_away_and_an_agent_that_is_rest
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("appservice", "absent")
+@pytest.mark.shows("azure-imds", "absent")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("dialect", NAMES)
 @pytest.mark.parametrize("language", ["python", "node"])

@@ -72,6 +72,7 @@ def judge(sts: Sts, name: str, said: Any) -> None:
         assert [said.get("key", said)] == [key for key, session in sts.sessions.items() if session.role == role(name)]
 
 
+@pytest.mark.shows("container", "rotations", "restart", clients=("@aws-sdk/credential-provider-node", "@aws-sdk/credential-provider-http"))
 @pytest.mark.timeout(200)
 async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restart(daemon: Daemon) -> None:
     """The SDK for JavaScript; for boto3 and the command line see `test_aws_clients`."""
@@ -97,6 +98,7 @@ async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restar
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("container", "first", "reads")
 @pytest.mark.timeout(120)
 async def test_three_reads_are_one_request_and_a_restart_is_not_noticed(daemon: Daemon) -> None:
     async with AsyncExitStack() as stack, Sts({}) as sts:
@@ -118,6 +120,7 @@ async def test_three_reads_are_one_request_and_a_restart_is_not_noticed(daemon: 
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("container", "late")
 @pytest.mark.timeout(120)
 async def test_a_first_session_that_is_late_is_waited_for_within_the_first_request(daemon: Daemon) -> None:
     async with AsyncExitStack() as stack, Sts({}) as sts:
@@ -138,6 +141,7 @@ async def test_a_first_session_that_is_late_is_waited_for_within_the_first_reque
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("container", "503")
 @pytest.mark.timeout(120)
 async def test_clients_sit_out_503_while_sts_is_away(daemon: Daemon) -> None:
     async with AsyncExitStack() as stack, Sts({}) as sts:
@@ -155,6 +159,9 @@ async def test_clients_sit_out_503_while_sts_is_away(daemon: Daemon) -> None:
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows(
+    "container", "absent", clients=("aws command line", "@aws-sdk/credential-provider-node", "@aws-sdk/credential-provider-http")
+)
 @pytest.mark.timeout(120)
 async def test_clients_that_ask_first_are_served_by_an_agent_that_starts_a_second_later(daemon: Daemon) -> None:
     """For boto3 see `test_aws_endpoint`. They try for two seconds."""

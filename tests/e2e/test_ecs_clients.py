@@ -114,6 +114,7 @@ async def alibaba(inside: Inside, **behaviour: Any) -> AsyncIterator[tuple[Clien
             await process.wait()
 
 
+@pytest.mark.shows("ecs", "rotations", "restart")
 @pytest.mark.timeout(240)
 async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restart(inside: Inside) -> None:
     async with AsyncExitStack() as stack, alibaba(inside, lifetime=30) as (sts, config):
@@ -139,6 +140,7 @@ async def test_clients_that_were_made_before_go_on_across_rotations_and_a_restar
         await asyncio.to_thread(inside.stop)
 
 
+@pytest.mark.shows("ecs", "first", "reads", "late")
 @pytest.mark.timeout(120)
 async def test_a_first_session_that_is_late_is_waited_for_and_three_reads_are_the_two_requests_that_one_is(inside: Inside) -> None:
     """A session token and the credential: `env` has told them the role."""
@@ -172,6 +174,7 @@ async def test_a_first_session_that_is_late_is_waited_for_and_three_reads_are_th
         await asyncio.to_thread(inside.stop)
 
 
+@pytest.mark.shows("ecs", "503")
 @pytest.mark.timeout(120)
 async def test_clients_that_were_told_503_find_the_session_when_they_ask_again(inside: Inside) -> None:
     """Node's by a new client: one that was told 503 asks the next in its chain ever after, the credentials URI, which it has not."""

@@ -116,6 +116,8 @@ async def printed(daemon: Daemon) -> str:
     return await once(daemon, taking(daemon, "itself", gcloud(), "auth", "print-access-token", via="endpoint"), TRAPS)
 
 
+@pytest.mark.shows("gce", "rotations")
+@pytest.mark.shows("gce", "restart", clients=("google-auth", "google-auth-library", "gcp-metadata"))
 @pytest.mark.timeout(240)
 async def test_clients_go_on_across_rotations_and_a_restart_by_port_and_by_default(daemon: Daemon) -> None:
     async with Gcp({}) as gcp:
@@ -144,6 +146,7 @@ async def test_clients_go_on_across_rotations_and_a_restart_by_port_and_by_defau
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("gce", "first", "reads", clients=("google-auth", "google-auth-library", "gcp-metadata"))
 @pytest.mark.timeout(120)
 async def test_three_reads_take_one_token_and_a_restart_is_not_noticed(daemon: Daemon) -> None:
     async with Gcp({}) as gcp:
@@ -184,6 +187,7 @@ async def test_scopes_of_a_clients_own_and_id_tokens_of_googles_only(daemon: Dae
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("gce", "late", clients=("google-auth", "google-auth-library", "gcp-metadata"))
 @pytest.mark.timeout(120)
 async def test_a_first_token_that_is_late_is_waited_for_within_the_first_request(daemon: Daemon) -> None:
     async with AsyncExitStack() as stack, Gcp({}) as gcp:
@@ -213,6 +217,7 @@ async def test_a_first_token_that_is_late_is_waited_for_within_the_first_request
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("gce", "503", clients=("google-auth", "google-auth-library", "gcp-metadata"))
 @pytest.mark.timeout(120)
 async def test_clients_sit_out_503_while_google_is_away_or_find_the_token_when_they_ask_again(daemon: Daemon) -> None:
     """google-auth asks five times; Node's gives up after 3 s for all its tries together."""
@@ -236,6 +241,7 @@ async def test_clients_sit_out_503_while_google_is_away_or_find_the_token_when_t
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("gce", "absent", clients=("google-auth", "google-auth-library", "gcp-metadata"))
 @pytest.mark.timeout(120)
 async def test_clients_that_ask_first_are_served_by_an_agent_that_starts_a_moment_later(daemon: Daemon) -> None:
     """Node's try for two seconds."""
@@ -257,6 +263,7 @@ async def test_clients_that_ask_first_are_served_by_an_agent_that_starts_a_momen
             await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("gce", "first", "reads", "late", "restart", clients=("gcloud",))
 @pytest.mark.timeout(120)
 async def test_gcloud_waits_for_a_first_token_that_is_late_and_prints_it_before_and_after_a_restart(daemon: Daemon) -> None:
     gcloud()
@@ -279,6 +286,7 @@ async def test_gcloud_waits_for_a_first_token_that_is_late_and_prints_it_before_
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("gce", "503", clients=("gcloud",))
 @pytest.mark.timeout(120)
 async def test_gcloud_sits_out_503_while_google_is_away(daemon: Daemon) -> None:
     gcloud()

@@ -52,6 +52,8 @@ async def line(daemon: Daemon, sts: Sts, name: str = NAME) -> str:
     return await command_line(daemon, "endpoint", {**TRAPS, "AWS_ENDPOINT_URL_STS": sts.url}, name)
 
 
+@pytest.mark.shows("imds", "rotations")
+@pytest.mark.shows("imds", "restart", clients=("aws command line", "@aws-sdk/credential-provider-node"))
 @pytest.mark.timeout(240)
 async def test_clients_go_on_across_rotations_and_a_restart(daemon: Daemon) -> None:
     """Not a boto3 made before: it believes that what has 30 s left has 12 to 20 minutes, which AWS's 15 min at least never come to."""
@@ -82,6 +84,8 @@ async def test_clients_go_on_across_rotations_and_a_restart(daemon: Daemon) -> N
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("imds", "first", "reads")
+@pytest.mark.shows("imds", "restart", clients=("boto3",))
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("where", [{}, {"default": True}, {"port": True}], ids=["path", "default", "port"])
 async def test_three_reads_take_the_three_requests_that_one_takes_and_a_restart_is_not_noticed(
@@ -111,6 +115,7 @@ async def test_three_reads_take_the_three_requests_that_one_takes_and_a_restart_
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("imds", "late")
 @pytest.mark.timeout(120)
 async def test_a_first_session_that_is_late_is_waited_for_within_the_last_of_three_requests(daemon: Daemon) -> None:
     """They wait for one second, and ask once."""
@@ -141,6 +146,7 @@ async def test_a_first_session_that_is_late_is_waited_for_within_the_last_of_thr
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.shows("imds", "503")
 @pytest.mark.timeout(120)
 async def test_clients_that_were_told_503_find_the_session_when_they_ask_again(daemon: Daemon) -> None:
     async with AsyncExitStack() as stack, Sts({}) as sts:

@@ -6,10 +6,10 @@ at its top what it adds for its own ends.
 """
 
 import re
-import subprocess
-import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
+from inspect import getmembers, isfunction
 from pathlib import Path
 
 from agent.dialects import DIALECTS as KNOWN
@@ -50,138 +50,62 @@ CLIENTS = {
 """And the dialects that each can use."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A test, as pytest names it below `tests/e2e`, and what has to be said beside it; without a test, why there is none."""
-
-    test: str = ""
-    note: str = ""
-
-
-AZURE = {
-    "first": "test_azure_clients.py::test_three_reads_are_one_request_and_each_resource_is_asked_for_once",
-    "rotations": "test_azure_clients.py::test_clients_that_were_made_before_go_on_across_rotations_and_a_restart",
-    "reads": "test_azure_clients.py::test_three_reads_are_one_request_and_each_resource_is_asked_for_once",
-    "late": "test_azure_clients.py::test_a_first_token_that_is_late_is_waited_for_within_the_first_request",
-    "absent": "test_azure_clients.py::test_a_client_that_asks_first_is_served_by_an_agent_that_starts_a_second_later",
-    "restart": "test_azure_clients.py::test_clients_that_were_made_before_go_on_across_rotations_and_a_restart",
-    "503": "test_azure_clients.py::test_clients_sit_out_503_while_entra_is_away_and_an_agent_that_is_restarted",
-}
-ONCE = Cell(note="asks once, and takes it that there is nothing: start the agent first")
-DIALECTS: dict[str, dict[str, str | Cell]] = {
-    "container": {
-        "first": "test_container_clients.py::test_three_reads_are_one_request_and_a_restart_is_not_noticed",
-        "rotations": "test_container_clients.py::test_clients_that_were_made_before_go_on_across_rotations_and_a_restart",
-        "reads": "test_container_clients.py::test_three_reads_are_one_request_and_a_restart_is_not_noticed",
-        "late": "test_container_clients.py::test_a_first_session_that_is_late_is_waited_for_within_the_first_request",
-        "absent": "test_container_clients.py::test_clients_that_ask_first_are_served_by_an_agent_that_starts_a_second_later",
-        "restart": "test_container_clients.py::test_clients_that_were_made_before_go_on_across_rotations_and_a_restart",
-        "503": "test_container_clients.py::test_clients_sit_out_503_while_sts_is_away",
-    },
-    "imds": {
-        "first": "test_imds_clients.py::test_three_reads_take_the_three_requests_that_one_takes_and_a_restart_is_not_noticed[port]",
-        "rotations": "test_imds_clients.py::test_clients_go_on_across_rotations_and_a_restart",
-        "reads": "test_imds_clients.py::test_three_reads_take_the_three_requests_that_one_takes_and_a_restart_is_not_noticed[port]",
-        "late": "test_imds_clients.py::test_a_first_session_that_is_late_is_waited_for_within_the_last_of_three_requests[boto3 and node]",
-        "absent": ONCE,
-        "restart": "test_imds_clients.py::test_clients_go_on_across_rotations_and_a_restart",
-        "503": Cell(
-            "test_imds_clients.py::test_clients_that_were_told_503_find_the_session_when_they_ask_again", "by asking again: it asks once"
-        ),
-    },
-    "gce": {
-        "first": "test_gce_clients.py::test_three_reads_take_one_token_and_a_restart_is_not_noticed",
-        "rotations": "test_gce_clients.py::test_clients_go_on_across_rotations_and_a_restart_by_port_and_by_default",
-        "reads": "test_gce_clients.py::test_three_reads_take_one_token_and_a_restart_is_not_noticed",
-        "late": "test_gce_clients.py::test_a_first_token_that_is_late_is_waited_for_within_the_first_request",
-        "absent": "test_gce_clients.py::test_clients_that_ask_first_are_served_by_an_agent_that_starts_a_moment_later",
-        "restart": "test_gce_clients.py::test_clients_go_on_across_rotations_and_a_restart_by_port_and_by_default",
-        "503": "test_gce_clients.py::test_clients_sit_out_503_while_google_is_away_or_find_the_token_when_they_ask_again",
-    },
-    "appservice": {**AZURE},
-    "azure-imds": {**AZURE},
-    "uri": {
-        "first": "test_alibaba_clients.py::test_three_reads_are_one_request_and_a_restart_is_not_noticed",
-        "rotations": "test_alibaba_clients.py::test_clients_that_were_made_before_go_on_across_rotations_and_a_restart",
-        "reads": "test_alibaba_clients.py::test_three_reads_are_one_request_and_a_restart_is_not_noticed",
-        "late": "test_alibaba_clients.py::test_a_first_session_that_is_late_is_waited_for_within_the_only_request",
-        "absent": ONCE,
-        "restart": "test_alibaba_clients.py::test_clients_that_were_made_before_go_on_across_rotations_and_a_restart",
-        "503": Cell(
-            "test_alibaba_clients.py::test_clients_that_were_told_503_find_the_session_when_they_ask_again", "by asking again: it asks once"
-        ),
-    },
-    "ecs": {
-        "first": "test_ecs_clients.py::test_a_first_session_that_is_late_is_waited_for_and_three_reads_are_the_two_requests_that_one_is",
-        "rotations": "test_ecs_clients.py::test_clients_that_were_made_before_go_on_across_rotations_and_a_restart",
-        "reads": "test_ecs_clients.py::test_a_first_session_that_is_late_is_waited_for_and_three_reads_are_the_two_requests_that_one_is",
-        "late": "test_ecs_clients.py::test_a_first_session_that_is_late_is_waited_for_and_three_reads_are_the_two_requests_that_one_is",
-        "absent": ONCE,
-        "restart": "test_ecs_clients.py::test_clients_that_were_made_before_go_on_across_rotations_and_a_restart",
-        "503": Cell(
-            "test_ecs_clients.py::test_clients_that_were_told_503_find_the_session_when_they_ask_again", "by asking again: it asks once"
-        ),
-    },
-}
-"""What is shown with every client of a dialect, but for these."""
+Cell = tuple[str, str, str]
+"""Client, dialect and case."""
+ONCE = "asks once, and takes it that there is nothing: start the agent first"
 EACH = "each command is a new process"
 KEEPS = "keeps nothing: each read is a request"
-AWS_ROTATIONS = "test_aws_clients.py::test_long_lived_clients_go_on_across_rotations_and_a_restart_and_short_ones_work_after_each"
+AGAIN = "by asking again: it asks once"
 GCLOUD = "where it is installed, which is for the machine to have: it is in no package registry"
-GCLOUDS = "test_gce_clients.py::test_gcloud_waits_for_a_first_token_that_is_late_and_prints_it_before_and_after_a_restart"
-BUT: dict[tuple[str, str, str], str | Cell] = {
-    ("boto3", "container", "rotations"): AWS_ROTATIONS,
-    ("boto3", "container", "absent"): (
-        "test_aws_endpoint.py::test_a_client_that_asks_first_is_served_by_an_agent_that_starts_a_second_later"
+NOTES: dict[Cell, str] = {
+    **{(client, "imds", "absent"): ONCE for client in ("boto3", "aws command line", "@aws-sdk/credential-provider-node")},
+    **{(client, dialect, "absent"): ONCE for client in ("alibabacloud-credentials", "@alicloud/credentials") for dialect in ("uri", "ecs")},
+    **{(client, "imds", "503"): AGAIN for client in ("boto3", "aws command line", "@aws-sdk/credential-provider-node")},
+    **{(client, dialect, "503"): AGAIN for client in ("alibabacloud-credentials", "@alicloud/credentials") for dialect in ("uri", "ecs")},
+    ("boto3", "imds", "rotations"): (
+        "by a new process after each: botocore gives what ends within minutes 12 to 20 minutes more, and asks for no other until then"
     ),
-    ("boto3", "container", "restart"): AWS_ROTATIONS,
-    ("boto3", "imds", "rotations"): Cell(
-        "test_imds_clients.py::test_clients_go_on_across_rotations_and_a_restart",
-        "by a new process after each: botocore gives what ends within minutes 12 to 20 minutes more, and asks for no other until then",
-    ),
-    ("boto3", "imds", "restart"): (
-        "test_imds_clients.py::test_three_reads_take_the_three_requests_that_one_takes_and_a_restart_is_not_noticed[port]"
-    ),
-    ("aws command line", "container", "rotations"): Cell(AWS_ROTATIONS, EACH),
-    ("aws command line", "container", "reads"): Cell(
-        "test_container_clients.py::test_three_reads_are_one_request_and_a_restart_is_not_noticed", EACH
-    ),
-    ("aws command line", "container", "restart"): Cell(AWS_ROTATIONS, EACH),
-    ("aws command line", "imds", "rotations"): Cell("test_imds_clients.py::test_clients_go_on_across_rotations_and_a_restart", EACH),
-    ("aws command line", "imds", "reads"): Cell(
-        "test_imds_clients.py::test_three_reads_take_the_three_requests_that_one_takes_and_a_restart_is_not_noticed[port]", EACH
-    ),
-    ("aws command line", "imds", "late"): (
-        "test_imds_clients.py::test_a_first_session_that_is_late_is_waited_for_within_the_last_of_three_requests[command line]"
-    ),
-    ("aws command line", "imds", "restart"): Cell("test_imds_clients.py::test_clients_go_on_across_rotations_and_a_restart", EACH),
-    ("@aws-sdk/credential-provider-http", "container", "reads"): Cell(
-        "test_container_clients.py::test_three_reads_are_one_request_and_a_restart_is_not_noticed", KEEPS
-    ),
-    ("google-auth-library", "gce", "503"): Cell(str(DIALECTS["gce"]["503"]), "by asking again: it has 3 s for all its tries together"),
-    ("gcp-metadata", "gce", "503"): Cell(str(DIALECTS["gce"]["503"]), "by asking again: it has 3 s for all its tries together"),
-    ("gcp-metadata", "gce", "reads"): Cell(str(DIALECTS["gce"]["reads"]), KEEPS),
-    **{("gcloud", "gce", case): Cell(GCLOUDS, GCLOUD) for case in ("first", "reads", "late", "restart")},
-    ("gcloud", "gce", "rotations"): Cell(str(DIALECTS["gce"]["rotations"]), GCLOUD),
-    ("gcloud", "gce", "absent"): Cell(note="finds no account, and believes so for ten minutes: start the agent first"),
-    ("gcloud", "gce", "503"): Cell("test_gce_clients.py::test_gcloud_sits_out_503_while_google_is_away", GCLOUD),
-    ("@alicloud/credentials", "ecs", "503"): Cell(
-        "test_ecs_clients.py::test_clients_that_were_told_503_find_the_session_when_they_ask_again",
-        "by a new client: one that was told 503 looks for a credentials URI ever after",
-    ),
+    **{("aws command line", "container", case): EACH for case in ("rotations", "reads", "restart")},
+    **{("aws command line", "imds", case): EACH for case in ("rotations", "reads", "restart")},
+    ("@aws-sdk/credential-provider-http", "container", "reads"): KEEPS,
+    ("google-auth-library", "gce", "503"): "by asking again: it has 3 s for all its tries together",
+    ("gcp-metadata", "gce", "503"): "by asking again: it has 3 s for all its tries together",
+    ("gcp-metadata", "gce", "reads"): KEEPS,
+    **{("gcloud", "gce", case): GCLOUD for case in ("first", "rotations", "reads", "late", "restart", "503")},
+    ("gcloud", "gce", "absent"): "finds no account, and believes so for ten minutes: start the agent first",
+    ("@alicloud/credentials", "ecs", "503"): "by a new client: one that was told 503 looks for a credentials URI ever after",
 }
-"""Where a client is shown by another test, or with a reservation, or not at all."""
+"""What has to be said beside a test, or why there is none."""
 
 
-def cell(client: str, dialect: str, case: str) -> Cell:
-    """What is claimed of it."""
-    found = BUT.get((client, dialect, case), DIALECTS[dialect][case])
-    return found if isinstance(found, Cell) else Cell(found)
-
-
-def every() -> list[tuple[str, str, str]]:
-    """Client, dialect and case."""
+def every() -> list[Cell]:
+    """The cells of the table."""
     return [(client, dialect, case) for client, dialects in CLIENTS.items() for dialect in dialects for case in CASES]
+
+
+def marks() -> list[tuple[str, str, tuple[str, ...], tuple[str, ...]]]:
+    """Each mark `shows` of a test that `make matrix` or `make test` runs: the test, its dialect, its cases and its clients."""
+    found = []
+    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+        module = import_module(f"tests.e2e.{path.stem}")
+        for name, test in vars(module).items():
+            own = getattr(test, "pytestmark", []) if name.startswith("test_") and test.__module__ == module.__name__ else []
+            if not {mark.name for mark in own} & {"torture", "nightly"}:
+                shows = [mark for mark in own if mark.name == "shows"]
+                found += [(f"{path.name}::{name}", each.args[0], each.args[1:], each.kwargs.get("clients", ())) for each in shows]
+    return found
+
+
+@cache
+def shown() -> Mapping[Cell, frozenset[str]]:
+    """The tests that show each cell. A mark without clients means all that can use the dialect."""
+    found = dict.fromkeys(every(), frozenset[str]())
+    for test, dialect, cases, clients in marks():
+        for client in clients or [name for name, dialects in CLIENTS.items() if dialect in dialects]:
+            for case in cases:
+                assert (client, dialect, case) in found, f"{test} shows {(client, dialect, case)}, which is not in the table"
+                found[client, dialect, case] |= {test}
+    return found
 
 
 def rendered() -> str:
@@ -190,37 +114,24 @@ def rendered() -> str:
     lines = [f"| client | dialect | {' | '.join(CASES.values())} |", "|---|---|" + "---|" * len(CASES)]
     for client, dialects in CLIENTS.items():
         for dialect in dialects:
-            marks = []
+            cells = []
             for case in CASES:
-                claimed = cell(client, dialect, case)
-                if claimed.note and claimed.note not in notes:
-                    notes.append(claimed.note)
-                number = f" ({notes.index(claimed.note) + 1})" if claimed.note else ""
-                marks.append(("yes" if claimed.test else "no") + number)
-            lines.append(f"| {client} | `{dialect}` | {' | '.join(marks)} |")
+                note = NOTES.get((client, dialect, case), "")
+                if note and note not in notes:
+                    notes.append(note)
+                number = f" ({notes.index(note) + 1})" if note else ""
+                cells.append(("yes" if shown()[client, dialect, case] else "no") + number)
+            lines.append(f"| {client} | `{dialect}` | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *(f"{number}. {note}" for number, note in enumerate(notes, start=1))]) + "\n"
 
 
-@cache
-def collected() -> frozenset[str]:
-    """Every test that `make test` and `make matrix` run, as pytest names it below `tests/e2e`; with parameters and without."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", "not torture and not nightly"]
-    done = subprocess.run([*command, "tests/e2e"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    names = [line.removeprefix("tests/e2e/") for line in done.stdout.splitlines() if "::" in line]
-    return frozenset(names) | {name.partition("[")[0] for name in names}
+def test_a_test_shows_each_client_in_each_case_or_a_note_says_why_not() -> None:
+    assert [cell for cell, tests in shown().items() if not tests and cell not in NOTES] == []
+    assert [cell for cell in NOTES if cell not in shown()] == [], "of no client"
 
 
-def test_every_client_is_shown_by_a_test_in_every_case_or_it_is_said_why_not() -> None:
-    claims = {where: cell(*where) for where in every()}
-    assert [where for where, claimed in claims.items() if not claimed.test and not claimed.note] == []
-    missing = {where: claimed.test for where, claimed in claims.items() if claimed.test and claimed.test not in collected()}
-    assert missing == {}
-    assert [where for where in BUT if where not in claims] == [], "of no client"
-
-
-def test_every_dialect_that_there_is_is_shown_with_a_client() -> None:
-    assert {dialect for dialects in CLIENTS.values() for dialect in dialects} == set(KNOWN) == set(DIALECTS)
+def test_a_client_uses_every_dialect() -> None:
+    assert {dialect for dialects in CLIENTS.values() for dialect in dialects} == set(KNOWN)
 
 
 MODULES = (
