@@ -22,6 +22,7 @@ from agent.counters import Counters
 from agent.http.session import Session
 from agent.identities.ledger import Ledger
 from agent.identities.supervisor import Supervisor
+from agent.identities.suspension import Suspensions
 from agent.kube.clients import KubeClients
 from agent.model import Key
 from agent.providers.aws.client import AwsClients
@@ -73,12 +74,12 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
             capacity = Capacity()
             await _publish(stack, config, parts, capacity)
             await supervisor.apply(config)
-            await _listen(stack, config, parts, clock, reloader, tasks, capacity, supervisor)
+            await _listen(stack, config, parts, clock, reloader, tasks, capacity, supervisor.suspensions)
             group.create_task(tasks.watch(), name="watch tasks")
-            tasks.start("variants", supervisor.welcome)
+            tasks.start("variants", supervisor.run_variants)
             tasks.start("withdrawal", supervisor.orphans.run)
             tasks.start("reload", reloader.run)
-            recorder = EventRecorder(parts.store, parts.toolbox, lambda: supervisor.identities, supervisor.uid)
+            recorder = EventRecorder(parts.store, parts.toolbox, lambda: supervisor.identities, supervisor.bound.uid)
             tasks.start("events", recorder.run)
             if parts.toolbox.issuer:
                 tasks.start("issuer", parts.toolbox.issuer.keyring.run)
@@ -153,7 +154,7 @@ async def _listen(
     reloader: Reloader,
     tasks: Tasks,
     capacity: Capacity,
-    supervisor: Supervisor,
+    suspensions: Suspensions,
 ) -> None:
     from agent.metrics import Collector, expose  # noqa: PLC0415  # prometheus_client and aiohttp.web, which `once` does without
     from agent.serving.admin import AdminEndpoint  # noqa: PLC0415
@@ -162,7 +163,7 @@ async def _listen(
 
     keyring = parts.toolbox.issuer and parts.toolbox.issuer.keyring
     collector = Collector(parts.store, parts.counters, clock, reloader, keyring.states if keyring else tuple)
-    control = ControlEndpoint(parts.store, clock, lambda: reloader.refused, tasks.failures, supervisor)
+    control = ControlEndpoint(parts.store, clock, lambda: reloader.refused, tasks.failures, suspensions)
     await stack.enter_async_context(listening(control.answer, [Address("", 0, config.control.socket)], "control", capacity=capacity))
     if any(identity.serve.dialects for identity in config.identities):
         from agent.serving.metadata import MetadataEndpoint  # noqa: PLC0415

@@ -76,7 +76,7 @@ class BoundIdentities:
         watching = self._watching[name] = Watching(ServiceAccountWatcher(identity, self._toolbox), asyncio.Lock(), [])
         self._show(name)
         works = [self._follow] if watching.watcher.follows else [self._follow, self._start_unseen]
-        watching.tasks.extend(self._supervisor.run("serviceaccount", partial(work, watching), Key(name)) for work in works)
+        watching.tasks.extend(self._supervisor.assembly.run("serviceaccount", partial(work, watching), Key(name)) for work in works)
 
     async def leave(self, name: str) -> Previous | None:
         """Follows it no more; what there was of it is the caller's. None where it held nothing."""
@@ -109,7 +109,7 @@ class BoundIdentities:
                 previous = None
             if isinstance(wanted, Bound):
                 self._empty.discard(name)
-                await self._supervisor.take_up(wanted.identity, previous.leaving if previous else [], wanted.uid)
+                await self._supervisor.start(wanted.identity, previous.leaving if previous else [], wanted.uid)
             else:
                 self._empty.add(name)
         self._show(name)
@@ -164,7 +164,7 @@ class BoundIdentities:
         name, error = identity.name, wanted.error if isinstance(wanted, Unbound) else None
         if self._supervisor.running(name):
             changed = error or NotReady(f"{name}: its ServiceAccount is another, or says another principal")
-            await self._supervisor.dismiss(name, lambda: self.enrol(identity, changed))
+            await self._supervisor.withdraw(name, lambda: self.enrol(identity, changed))
             return
         self._store.forget(name)
         self.enrol(identity, error)
@@ -179,14 +179,16 @@ class BoundIdentities:
         if followed(identity) is None and (name not in self._empty or error.reaction == "rejected"):
             previous = self._previous.pop(name, None)
             self._empty.discard(name)
-            await self._supervisor.take_up(identity, previous.leaving if previous else [])
+            await self._supervisor.start(identity, previous.leaving if previous else [])
         elif name not in self._previous and name not in self._empty:
             self.enrol(identity, error)
 
     def enrol(self, identity: Identity, error: RefreshError | None) -> None:
         """It is known, `missing`, and why."""
         profile = vacant(
-            identity, tuple(place.name for place in self._supervisor.places(identity)), self._supervisor.authorization(identity)
+            identity,
+            tuple(place.name for place in self._supervisor.assembly.sinks(identity)),
+            self._supervisor.assembly.authorization(identity),
         )
         if self._store.profile(identity.name) != profile:
             self._store.enrol(profile)
@@ -209,7 +211,7 @@ class BoundIdentities:
         """Takes away what lies in its places, unless it is of this very principal; then it can be adopted."""
         for sink in previous.leaving if previous else ():
             await withdraw(sink)
-        for place in self._supervisor.places(identity, uid or ""):
+        for place in self._supervisor.assembly.sinks(identity, uid or ""):
             if uid is not None and await _holds(place):
                 await close(place)
             else:

@@ -12,7 +12,7 @@ import pytest
 
 from agent.config.model import Config
 from agent.counters import Counters
-from agent.identities import supervisor as module
+from agent.identities import assembly
 from agent.identities.supervisor import Supervisor
 from agent.model import Key
 from agent.rotation.courier import Courier
@@ -72,9 +72,9 @@ def clock() -> FakeClock:
 @pytest.fixture
 def cast(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Cast:
     cast = Cast(clock)
-    monkeypatch.setattr(module.sources, "build", cast.source)
-    monkeypatch.setattr(module.providers, "build", cast.provider)
-    monkeypatch.setattr(module.sinks, "build", cast.sink)
+    monkeypatch.setattr(assembly.sources, "build", cast.source)
+    monkeypatch.setattr(assembly.providers, "build", cast.provider)
+    monkeypatch.setattr(assembly.sinks, "build", cast.sink)
     return cast
 
 
@@ -267,7 +267,7 @@ async def test_a_file_with_another_content_is_another_setting_at_reload(cast: Ca
 async def test_a_run_time_variant_gets_a_keeper(cast: Cast, clock: FakeClock) -> None:
     cast.provider(None, "one", None).lifetime = 1000.0  # type: ignore[arg-type]
     async with running(cast, config(one="/a")) as (supervisor, store):
-        welcome = asyncio.ensure_future(supervisor.welcome())
+        welcome = asyncio.ensure_future(supervisor.run_variants())
         grant = await store.want(Key("one", "scope"), clock.now(), 5.0)
         assert grant.key.variant == "scope"
         assert cast.providers["one"].exchanged[-1][1] == "scope"
@@ -315,7 +315,7 @@ async def test_a_start_that_breaks_is_tried_again_and_keeps_no_other_from_starti
             raise broken.pop()
         return build(settings, identity, toolbox)
 
-    monkeypatch.setattr(module.providers, "build", break_twice)
+    monkeypatch.setattr(assembly.providers, "build", break_twice)
     async with running(cast, config(breaks="/b", good="/g")) as (supervisor, store):
         assert store.delivered("good", clock.now())
         assert not store.ready(clock.now()), "it is known, and missing"
@@ -335,7 +335,7 @@ async def test_a_start_that_breaks_ends_when_the_identity_goes(cast: Cast, clock
         tries.append(identity)
         raise RecursionError("CANARY")
 
-    monkeypatch.setattr(module.providers, "build", break_always)
+    monkeypatch.setattr(assembly.providers, "build", break_always)
     async with running(cast, config(breaks="/b")) as (supervisor, store):
         await clock.advance(10)
         assert len(tries) > 2

@@ -124,7 +124,7 @@ async def test_what_ends_an_identity_withdraws_it_and_a_restart_does_not_bring_i
                 await ending.gone()
             case "revoked":
                 began = time.monotonic()
-                assert await ending.supervisor.revoke("app", "uid 0")
+                assert await ending.supervisor.suspensions.revoke("app", "uid 0")
                 await ending.gone()
             case "max_use":
                 issued = ending.scene.store.newest(Key("app")).credential.issued_at
@@ -167,14 +167,14 @@ async def test_a_tenancy_that_allows_it_again_and_a_renewal_by_name_bring_it_bac
         assert "not in tenancy.namespaces" in ending.scene.failure
         await ending.supervisor.apply(config)
         await ending.scene.until("one", within=30)
-        await ending.supervisor.revoke("app", "uid 0")
+        await ending.supervisor.suspensions.revoke("app", "uid 0")
         await ending.scene.until("")
         assert (ending.scene.remedy, "revoked by uid 0 at" in ending.scene.failure) == ("wi-agent renew app", True)
         await ending.supervisor.apply(config)
         assert (ending.scene.served, ending.scene.written) == (None, ""), "a reload does not bring it back"
-        assert await ending.supervisor.reinstate("app")
+        assert await ending.supervisor.suspensions.reinstate("app")
         await ending.scene.until("one", within=30)
-        assert ending.supervisor.revoked == {}
+        assert ending.supervisor.suspensions.revoked == {}
 
 
 async def test_a_token_of_another_tenant_ends_the_credential_that_was_delivered(scene):

@@ -118,7 +118,7 @@ for _ in sys.stdin:  # each line: all at once
 
 async def test_200_first_requests_at_once_are_one_exchange_and_wait_for_nothing_else(tmp_path: Path) -> None:
     async with stand(tmp_path) as one:
-        running = one.supervisor._config
+        running = one.supervisor.config
         await one.supervisor.apply(replace(running, identities=()))
         for dialect in one.endpoint.server._dialects.values():
             dialect.patience = Container.patience
@@ -294,7 +294,7 @@ async def test_a_certificate_of_another_name_is_refused_until_there_is_the_right
 
 async def test_a_withdrawn_identity_is_no_longer_served_and_a_changed_one_without_a_gap(tmp_path: Path) -> None:
     async with stand(tmp_path) as one:
-        running = one.supervisor._config
+        running = one.supervisor.config
         assert (await one.endpoint.ask()).status == 200
         identity = running.identities[0]
         one.cloud.sts.delay = 0.05
