@@ -88,8 +88,8 @@ def marks() -> list[tuple[str, str, tuple[str, ...], tuple[str, ...]]]:
     found = []
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         module = import_module(f"tests.e2e.{path.stem}")
-        for name, test in vars(module).items():
-            own = getattr(test, "pytestmark", []) if name.startswith("test_") and test.__module__ == module.__name__ else []
+        for name, test in getmembers(module, isfunction):
+            own = getattr(test, "pytestmark", []) if name.startswith("test_") else []
             if not {mark.name for mark in own} & {"torture", "nightly"}:
                 shows = [mark for mark in own if mark.name == "shows"]
                 found += [(f"{path.name}::{name}", each.args[0], each.args[1:], each.kwargs.get("clients", ())) for each in shows]
