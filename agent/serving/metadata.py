@@ -47,9 +47,10 @@ class MetadataEndpoint:
         self._portions: dict[str, dict[Shape, RenderedCredential]] = {}
         """By identity."""
         self._waiting = 0
-        self._may_wait = max(1, most() // 2)
+        self._may_wait = max(1, most() * 13 // 16)
         """Requests for a first credential that wait at a time; the next is answered 503. A connection whose request waits is not closed
-        for another, and all listeners share one number of connections: half of it is left to other requests and to probes."""
+        for another, and all listeners share one number of connections: the rest is left to other requests and to probes. Two herds of
+        200 fit: the clients of two dialects."""
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request to the main listener: refused, or answered by its dialect."""
