@@ -11,6 +11,7 @@ from agent.doctor.case import PATIENCE
 from agent.envvars import ServedAt
 from agent.model import Secret
 from agent.parsing import json_object
+from agent.refusals import REFUSAL_HEADER
 
 if TYPE_CHECKING:
     import aiohttp
@@ -36,6 +37,8 @@ class Reply:
     """`Metadata-Flavor`."""
     kind: str = ""
     """Its media type."""
+    refusal: str = ""
+    """The agent's code for why it refused the request; empty if the header is missing."""
 
     @property
     def answer(self) -> dict[str, Any]:
@@ -140,7 +143,10 @@ class Asker:
             body = b""
             while len(body) < LARGEST and (part := await response.content.read(LARGEST - len(body))):
                 body += part
-            return Reply(self.url, response.status, body, response.headers.get("Metadata-Flavor", ""), response.content_type)
+            headers = response.headers
+            return Reply(
+                self.url, response.status, body, headers.get("Metadata-Flavor", ""), response.content_type, headers.get(REFUSAL_HEADER, "")
+            )
 
 
 ASKED: Mapping[str, Callable[[Asker, ServedAt], Awaitable[Reply]]] = {

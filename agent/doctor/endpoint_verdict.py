@@ -7,16 +7,10 @@ from agent.doctor.case import Case, broken, ok, skipped
 from agent.doctor.endpoint_answers import brought
 from agent.doctor.endpoint_requests import Reply
 from agent.doctor.report import Finding
+from agent.refusals import REFUSAL_HEADER, Refusal
 
 LINK = "endpoint"
-NOTHING = "nothing to hand out yet"
-OURS = {
-    401: ("does not hold this identity's authorization",),
-    403: ("forwarded requests are refused", "this is not the host that was asked for", "only this machine may ask"),
-    404: ("no such identity is served here", "nothing is served here"),
-    503: (NOTHING, "too many wait already", "its settings have just changed"),
-}
-"""What the agent says with which status. What says something else is another program, and not repeated: it may hold what was asked."""
+CODES = frozenset(Refusal)
 
 
 def judged(case: Case, dialect: str, reply: Reply, resource: str, *, refused: bool) -> Finding:
@@ -24,12 +18,10 @@ def judged(case: Case, dialect: str, reply: Reply, resource: str, *, refused: bo
     url, status, reason = reply.url, reply.status, reply.reason
     if status == 200:
         return _given(case, dialect, reply, resource)
-    if status == 400 and "provider.resources" in reason:
-        return broken(LINK, f"{url} answers 400: {reason}", _otherwise(case))
-    if not any(text in reason for text in OURS.get(status, ())):
-        return stranger(reply.url, f"answers {status}, and not in the agent's words")
-    match status:
-        case 401:
+    if reply.refusal not in CODES:  # the body is not repeated: another program may echo the authorization in it
+        return stranger(reply.url, f"answers {status} without the agent's {REFUSAL_HEADER} header")
+    match reply.refusal:
+        case Refusal.UNAUTHORIZED:
             configured = case.identity.serve.authorization
             where = "the value of the variable" if configured else "what lies in the file"
             remedy = (
@@ -38,19 +30,19 @@ def judged(case: Case, dialect: str, reply: Reply, resource: str, *, refused: bo
                 else "a running agent puts its own back within seconds: see whether this directory is the one it writes to"
             )
             return broken(LINK, f"{url} answers 401: {where} is not the running agent's authorization", remedy)
-        case 403:
+        case Refusal.FORWARDED | Refusal.WRONG_HOST | Refusal.NOT_LOCAL:
             remedy = "ask from beside the agent, by one of metadata.listen's addresses, without a proxy"
-            return broken(LINK, f"{url} answers 403: {reason}", remedy)
-        case 404:
-            return broken(LINK, f"{url} answers 404: {reason}", _otherwise(case))
-        case _ if NOTHING not in reason:
-            return broken(LINK, f"{url} answers 503: {case.own(reason)}", "ask again in a moment")
-        case _ if refused:
+            return broken(LINK, f"{url} answers {status}: {reason}", remedy)
+        case Refusal.TOO_MANY_WAITING | Refusal.SETTINGS_CHANGED:
+            return broken(LINK, f"{url} answers {status}: {case.own(reason)}", "ask again in a moment")
+        case Refusal.NOT_READY if refused:
             return skipped(LINK, "the token and the exchange")
-        case _:
+        case Refusal.NOT_READY:
             remedy = f"see the agent's line above; wi-agent renew {case.name} tries again at once"
-            text = NOTHING if case.view.status else case.own(reason)  # the agent's line has the reason
-            return broken(LINK, f"{url} answers 503: {text}", remedy)
+            text = "nothing to hand out yet" if case.view.status else case.own(reason)  # the agent's line has the reason
+            return broken(LINK, f"{url} answers {status}: {text}", remedy)
+        case _:
+            return broken(LINK, f"{url} answers {status}: {reason}", _otherwise(case))
 
 
 def stranger(url: str, does: str) -> Finding:

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from agent.model import Grant, Secret
 from agent.record import Profile
+from agent.refusals import Refusal
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
 
@@ -101,7 +102,7 @@ class Dialect(Protocol):
     def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
         """What an admitted request asks for: the answer, where that needs no credential, or else which one. Waits for nothing."""
 
-    def refuse(self, status: int, reason: str) -> Answer:
+    def error(self, status: int, code: Refusal, reason: str) -> Answer:
         """An error as its clients expect one; 503 carries Retry-After.
 
         403 from the guard, 404, 503 where there is nothing yet, and for a variant 400 (the cloud refuses it) and 429 (too many).

@@ -13,6 +13,7 @@ from aiohttp import hdrs, web
 from multidict import istr
 
 from agent.model import Secret
+from agent.refusals import Refusal
 from agent.serving.memo import BoundedCache
 from agent.settings import Address
 
@@ -54,19 +55,19 @@ class Guard:
         self._proxys: BoundedCache[bool] = BoundedCache(HEADER_NAMES, LONGEST_NAME)
         """Whether only a proxy adds the header, by its name as clients write it."""
 
-    def objection(self, request: web.BaseRequest) -> str:
-        """Why this request is refused; empty where it is not."""
+    def objection(self, request: web.BaseRequest) -> tuple[Refusal, str] | None:
+        """Return why this request is refused, as a code and a sentence; None if it is not."""
         headers = request.headers
         for name in headers:
             known = self._proxys.get(name)
             if self._is_proxys(name) if known is None else known:
-                return f"forwarded requests are refused ({name[:LONGEST_NAME]})"
+                return Refusal.FORWARDED, f"forwarded requests are refused ({name[:LONGEST_NAME]})"
         hosts = headers.getall(hdrs.HOST, [])
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
-            return "this is not the host that was asked for"
+            return Refusal.WRONG_HOST, "this is not the host that was asked for"
         if not self._is_near(request):
-            return "only this machine may ask"
-        return ""
+            return Refusal.NOT_LOCAL, "only this machine may ask"
+        return None
 
     def _is_proxys(self, name: str) -> bool:
         small = name.lower()

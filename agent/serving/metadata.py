@@ -13,6 +13,7 @@ from agent.counters import Counters
 from agent.errors import RefreshError, Rejected
 from agent.model import Grant, Key
 from agent.record import Profile, Record, serving_span
+from agent.refusals import REFUSAL_HEADER, Refusal
 from agent.schedule import granted_margin, stale_after
 from agent.serving.capacity import most
 from agent.serving.dialect import Answer, CredentialQuery, Dialect
@@ -75,9 +76,11 @@ class MetadataEndpoint:
     async def _decide(self, request: web.BaseRequest, route: Route) -> Answer | PreparedResponse:
         dialect, profile = route.dialect, route.profile
         if objection := self._guard.objection(request):
-            return dialect.refuse(403, objection) if dialect else Answer(403, objection.encode() + b"\n")
+            return _error(dialect, 403, *objection)
         if dialect is None or profile is None:
-            return dialect.refuse(404, "no such identity is served here") if dialect else Answer(404, b"nothing is served here\n")
+            if dialect:
+                return dialect.error(404, Refusal.UNKNOWN_IDENTITY, "no such identity is served here")
+            return _error(None, 404, Refusal.UNKNOWN_PATH, "nothing is served here")
         if refusal := dialect.admits(route.visit, profile):
             return refusal
         now = self._clock.now()
@@ -93,7 +96,9 @@ class MetadataEndpoint:
             if isinstance(grant, Answer):
                 return grant
             if self._store.profile(profile.name) is not profile:
-                return dialect.refuse(503, f"{profile.name}: its settings have just changed")  # and who may ask, perhaps
+                return dialect.error(
+                    503, Refusal.SETTINGS_CHANGED, f"{profile.name}: its settings have just changed"
+                )  # and who may ask, perhaps
             portion = self._measure(profile, grant, want, shape)
             now = self._clock.now()
         if want.variant:
@@ -107,14 +112,14 @@ class MetadataEndpoint:
         if refusal := self._refused(dialect, key, now):
             return refusal
         if self._waiting >= self._may_wait:
-            return dialect.refuse(503, f"{key.identity}: too many wait already")
+            return dialect.error(503, Refusal.TOO_MANY_WAITING, f"{key.identity}: too many wait already")
         self._waiting += 1
         try:
             return await self._store.want(key, now, dialect.patience)
         except Rejected as error:  # one variant too many
-            return dialect.refuse(429, error.message)
+            return dialect.error(429, Refusal.TOO_MANY_VARIANTS, error.message)
         except RefreshError as error:
-            return self._refused(dialect, key, self._clock.now()) or dialect.refuse(503, error.message)
+            return self._refused(dialect, key, self._clock.now()) or dialect.error(503, Refusal.NOT_READY, error.message)
         finally:
             self._waiting -= 1
 
@@ -122,7 +127,7 @@ class MetadataEndpoint:
         """For a variant that the cloud refuses while it gives what is configured: the client asked for the wrong thing."""
         record = self._store.record(key) if key.variant else None
         if record and record.failure and record.failure.reaction == "rejected" and self._store.usable(Key(key.identity), now):
-            return dialect.refuse(400, record.failure.message)
+            return dialect.error(400, Refusal.REJECTED, record.failure.message)
         return None
 
     def _measure(self, profile: Profile, grant: Grant, want: CredentialQuery, shape: Shape) -> RenderedCredential:
@@ -148,6 +153,10 @@ class MetadataEndpoint:
         }
         self._portions[profile.name] = {**(kept if len(kept) < PORTIONS else {}), shape: portion}
         return portion
+
+
+def _error(dialect: Dialect | None, status: int, code: Refusal, reason: str) -> Answer:
+    return dialect.error(status, code, reason) if dialect else Answer(status, f"{reason}\n".encode(), {REFUSAL_HEADER: code})
 
 
 def _response(answer: Answer) -> web.Response:

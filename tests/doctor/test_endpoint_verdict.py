@@ -15,6 +15,7 @@ from agent.doctor.endpoint_verdict import judged
 from agent.doctor.report import Finding, Verdict
 from agent.envvars import ServedAt
 from agent.model import Secret
+from agent.refusals import Refusal
 from tests.doctor.test_endpoint_answers import GOOD, RESOURCE
 from tests.doctor.test_endpoint_environment import case
 from tests.servers.site import Site
@@ -24,12 +25,12 @@ FAR = {"Expiration": "2999-01-01T00:00:00Z", "expires_on": "32472144000"}
 PAST = {"Expiration": "2001-01-01T00:00:00Z", "expires_in": -1, "expires_on": "1000000000"}
 
 
-def judge(dialect: str, status: int, body: object, *, refused: bool = False, running: bool = True) -> Finding:
+def judge(dialect: str, status: int, body: object, *, code: str = "", refused: bool = False, running: bool = True) -> Finding:
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
     one = case(dialect)
     if running:
         one.view = View(socket="s", status={"identities": []})
-    reply = Reply(URL, status, text, flavour="Google", kind="application/json")
+    reply = Reply(URL, status, text, flavour="Google", kind="application/json", refusal=code)
     found = judged(one, dialect, reply, RESOURCE, refused=refused)
     assert "canary" not in found.text + found.remedy
     return found
@@ -67,32 +68,43 @@ def test_what_has_expired_is_never_the_agents(dialect: str) -> None:
 
 def test_a_resource_that_the_running_agent_does_not_allow_is_another_configuration() -> None:
     body = {"message": f"not allowed: name '{RESOURCE}' in provider.resources"}
-    found = judge("appservice", 400, body)
+    found = judge("appservice", 400, body, code="not-allowed")
     assert found.text == f"{URL} answers 400: {body['message']}"
     assert found.remedy.startswith("the running agent has another configuration")
-    assert judge("appservice", 400, body, running=False).remedy.startswith("another agent has this port")
+    assert judge("appservice", 400, body, code="not-allowed", running=False).remedy.startswith("another agent has this port")
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 405, 429, 500, 502, 503])
 @pytest.mark.parametrize("refused", [False, True])
-def test_other_words_than_the_agents_are_not_repeated(status: int, refused: bool) -> None:
-    for body in (b"Cannot GET /alibaba/one/canary/credentials", {"message": "canary"}, b""):
-        found = judge("uri", status, body, refused=refused)
-        assert found.text == f"{URL} answers {status}, and not in the agent's words: that is no wi-agent"
+@pytest.mark.parametrize("code", ["", "canary"])
+def test_answer_without_a_known_code_is_not_repeated(status: int, refused: bool, code: str) -> None:
+    for body in (b"Cannot GET /alibaba/one/canary/credentials", {"message": "canary"}, {"message": "nothing is served here"}, b""):
+        found = judge("uri", status, body, code=code, refused=refused)
+        assert found.text == f"{URL} answers {status} without the agent's X-Wi-Agent-Refusal header: that is no wi-agent"
+
+
+@pytest.mark.parametrize("code", list(Refusal))
+def test_agent_is_recognised_by_its_code_whatever_it_says(code: Refusal) -> None:
+    found = judge("uri", 418, {"Message": "reworded"}, code=code)
+    assert found.verdict is Verdict.BROKEN
+    assert f"{URL} answers " in found.text
+    assert "wi-agent" not in found.text
 
 
 def test_what_is_not_there_yet_is_put_down_to_the_links_above_where_those_are_broken() -> None:
     body = {"Message": "one: nothing to hand out yet: its first credential is on the way"}
-    assert judge("uri", 503, body, refused=True).verdict is Verdict.SKIPPED
-    found = judge("uri", 503, body)
+    assert judge("uri", 503, body, code="not-ready", refused=True).verdict is Verdict.SKIPPED
+    found = judge("uri", 503, body, code="not-ready")
     assert found.remedy == "see the agent's line above; wi-agent renew one tries again at once"
-    found = judge("uri", 503, body, running=False)
+    found = judge("uri", 503, body, code="not-ready", running=False)
     assert found.text == f"{URL} answers 503: nothing to hand out yet: its first credential is on the way"
 
 
-@pytest.mark.parametrize("reason", ["too many wait already", "its settings have just changed"])
-def test_what_the_agent_has_no_time_for_is_said_as_that_and_not_as_a_missing_credential(reason: str) -> None:
-    found = judge("uri", 503, {"Message": f"one: {reason}"})
+@pytest.mark.parametrize(
+    ("code", "reason"), [("too-many-waiting", "too many wait already"), ("settings-changed", "its settings have just changed")]
+)
+def test_busy_agent_is_not_reported_as_a_missing_credential(code: str, reason: str) -> None:
+    found = judge("uri", 503, {"Message": f"one: {reason}"}, code=code)
     assert found.text == f"{URL} answers 503: {reason}"
     assert found.remedy == "ask again in a moment"
 

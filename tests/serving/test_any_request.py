@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from agent.refusals import Refusal
 from agent.serving.metadata import PORTIONS
 from tests.serving import azure
 from tests.serving.endpoint import AUTHORIZATION, Endpoint, Reply, reply
@@ -120,6 +121,11 @@ def may(sent: Sent) -> bool:
     return bool(asks_of) and host in OURS and not names & {"x-forwarded-for", "forwarded"} and set(owed) <= set(headers)
 
 
+def is_aiohttps(found: Reply) -> bool:
+    """Whether aiohttp refused a request that it cannot parse, before the endpoint saw it."""
+    return found.status == 400 and found.headers.get("content-type") == "text/plain; charset=utf-8"
+
+
 async def answered(reader: asyncio.StreamReader, method: str = "GET") -> bytes:
     """One answer, whole; what came, if the connection ended before."""
     try:
@@ -162,6 +168,7 @@ async def test_no_request_to_any_route_is_the_servers_fault_fills_the_log_or_mak
         for sent, found in zip(requests, asyncio.run_coroutine_threadsafe(together(), loop).result(20), strict=True):
             assert found.status, sent
             assert found.status < 500 or (found.status, found.headers.get("retry-after")) == (503, "1"), (sent, found.raw)
+            assert found.status < 400 or found.headers.get("x-wi-agent-refusal") in set(Refusal) or is_aiohttps(found), (sent, found.raw)
             assert AUTHORIZATION.encode() not in found.raw or AUTHORIZATION in repr(sent), "of garbage, its sender is told what it was"
             assert clean(found) or (found.status == 200 and may(sent)), sent
             seen.add(found.status)

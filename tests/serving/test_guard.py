@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent.model import Secret
+from agent.refusals import Refusal
 from agent.serving import capacity
 from agent.serving.guard import FORWARDED, HOSTS, Guard, knows
 from agent.settings import Address
@@ -297,7 +298,7 @@ class Wire:
 )
 def test_only_this_machine_may_ask(peer: object, listen: str, near: bool) -> None:
     wire: Any = Wire(peer)
-    assert Guard([Address.parse(listen)]).objection(wire) == ("" if near else "only this machine may ask")
+    assert Guard([Address.parse(listen)]).objection(wire) == (None if near else (Refusal.NOT_LOCAL, "only this machine may ask"))
 
 
 def test_the_listeners_own_address_is_a_name_it_is_asked_by() -> None:

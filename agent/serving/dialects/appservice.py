@@ -11,6 +11,7 @@ import msgspec
 from multidict import istr
 
 from agent.record import Profile
+from agent.refusals import REFUSAL_HEADER, Refusal
 from agent.serving.dialect import Answer, CredentialQuery, DialectRequest
 from agent.serving.dialects.azure_token import HEADERS, Objection, wanted
 from agent.serving.guard import knows
@@ -38,20 +39,22 @@ class AppService:
 
     def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
         if visit.request.method != "GET":
-            return self.refuse(405, "only GET")
+            return self.error(405, Refusal.METHOD, "only GET")
         if not knows(visit.request, profile.authorization, HEADER):
-            return self.refuse(401, "X-IDENTITY-HEADER does not hold this identity's authorization")
+            return self.error(401, Refusal.UNAUTHORIZED, "X-IDENTITY-HEADER does not hold this identity's authorization")
         return None
 
     def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
         return self._questions.known(visit, profile) or self._questions.keep(visit, profile, self._read(visit, profile))
 
-    def refuse(self, status: int, reason: str) -> Answer:
+    def error(self, status: int, code: Refusal, reason: str) -> Answer:
         more = {405: {"Allow": "GET"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
-        return Answer(status, msgspec.json.encode({"statusCode": status, "message": reason}), HEADERS | more.get(status, {}))
+        return Answer(
+            status, msgspec.json.encode({"statusCode": status, "message": reason}), HEADERS | more.get(status, {}) | {REFUSAL_HEADER: code}
+        )
 
     def _read(self, visit: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
         if visit.request.query.getall("api-version", []) != [VERSION]:
-            return self.refuse(400, f"api-version has to be {VERSION}")
+            return self.error(400, Refusal.INVALID_REQUEST, f"api-version has to be {VERSION}")
         found = wanted(visit, profile)
-        return self.refuse(400, found.reason) if isinstance(found, Objection) else found
+        return self.error(400, found.code, found.reason) if isinstance(found, Objection) else found

@@ -11,6 +11,7 @@ from datetime import datetime
 import msgspec
 
 from agent.record import Profile
+from agent.refusals import REFUSAL_HEADER, Refusal
 from agent.serving.dialect import Answer, CredentialQuery, DialectRequest
 from agent.serving.dialects.azure_token import HEADERS, Objection, wanted
 from agent.serving.memo import RequestCache
@@ -48,27 +49,28 @@ class AzureImds:
 
     def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
         if visit.request.method != "GET":
-            return self.refuse(405, "only GET")
+            return self.error(405, Refusal.METHOD, "only GET")
         if visit.request.headers.getall("Metadata", []) != ["true"]:
-            return self._object("invalid_request", "Required metadata header not specified")
+            return self._object(400, Refusal.INVALID_REQUEST, "invalid_request", "Required metadata header not specified")
         return None
 
     def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
         return self._questions.known(visit, profile) or self._questions.keep(visit, profile, self._read(visit, profile))
 
-    def refuse(self, status: int, reason: str) -> Answer:
-        more = {405: {"Allow": "GET"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
-        return self._object(CODES[status], reason, status, more.get(status, {}))
+    def error(self, status: int, code: Refusal, reason: str) -> Answer:
+        return self._object(status, code, CODES[status], reason)
 
     def _read(self, visit: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
         if visit.path.lower().removesuffix("/") != TOKEN:
-            return self.refuse(404, "there is nothing here")
+            return self.error(404, Refusal.UNKNOWN_PATH, "there is nothing here")
         versions = visit.request.query.getall("api-version", [])
         if len(versions) != 1 or not VERSION.fullmatch(versions[0]):
             body = {"error": "Bad request. api-version was not specified in the request", "newest-versions": NEWEST}
-            return Answer(400, msgspec.json.encode(body), SAID)
+            return Answer(400, msgspec.json.encode(body), SAID | {REFUSAL_HEADER: Refusal.INVALID_REQUEST})
         found = wanted(visit, profile)
-        return self._object(found.code, found.reason) if isinstance(found, Objection) else found
+        return self._object(400, found.code, found.error, found.reason) if isinstance(found, Objection) else found
 
-    def _object(self, code: str, reason: str, status: int = 400, more: dict[str, str] | None = None) -> Answer:
-        return Answer(status, msgspec.json.encode({"error": code, "error_description": reason}), SAID | (more or {}))
+    def _object(self, status: int, code: Refusal, error: str, reason: str) -> Answer:
+        more = {405: {"Allow": "GET"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
+        body = msgspec.json.encode({"error": error, "error_description": reason})
+        return Answer(status, body, SAID | more.get(status, {}) | {REFUSAL_HEADER: code})

@@ -10,6 +10,7 @@ import msgspec
 
 from agent.model import Grant
 from agent.record import Profile
+from agent.refusals import Refusal
 from agent.serving.dialect import Countdown, CredentialQuery, DialectRequest, plain
 from agent.variants import variant_of
 
@@ -22,8 +23,9 @@ OTHER_SELECTORS = ("object_id", "principal_id", "msi_res_id", "mi_res_id")
 class Objection:
     """Why no token is to be had."""
 
-    code: str
-    """As the instance metadata service calls it."""
+    code: Refusal
+    error: str
+    """The code of Azure's instance metadata service."""
     reason: str
 
 
@@ -32,14 +34,14 @@ def wanted(visit: DialectRequest, profile: Profile) -> CredentialQuery | Objecti
     query, facts = visit.request.query, profile.facts
     clients = [client for client in query.getall("client_id", []) if client]
     if any(query.get(name) for name in OTHER_SELECTORS) or any(one.lower() != facts.get("client-id", "").lower() for one in clients):
-        return Objection("invalid_request", "Identity not found")
+        return Objection(Refusal.INVALID_REQUEST, "invalid_request", "Identity not found")
     resources = query.getall("resource", [])
     if len(resources) != 1 or not resources[0]:
-        return Objection("invalid_request", "Required query variable 'resource' is missing")
+        return Objection(Refusal.INVALID_REQUEST, "invalid_request", "Required query variable 'resource' is missing")
     resource = resources[0]
     variant = variant_of(resource, facts.get("resource", ""), facts.get("resources", "").split())
     if variant is None:
-        return Objection("invalid_resource", f"not allowed: name {resource[:200]!r} in provider.resources")
+        return Objection(Refusal.NOT_ALLOWED, "invalid_resource", f"not allowed: name {resource[:200]!r} in provider.resources")
 
     def render(grant: Grant, profile: Profile) -> Countdown:
         return _render(grant, profile, resource)

@@ -11,6 +11,7 @@ import msgspec
 
 from agent.model import Grant
 from agent.record import Profile
+from agent.refusals import REFUSAL_HEADER, Refusal
 from agent.serving.dialect import Answer, CredentialQuery, DialectRequest, plain
 from agent.serving.guard import knows
 
@@ -34,18 +35,25 @@ class Container:
 
     def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
         if visit.request.method != "GET":
-            return self.refuse(405, "only GET")
+            return self.error(405, Refusal.METHOD, "only GET")
         if not knows(visit.request, profile.authorization):
-            return self.refuse(401, "the Authorization header does not hold this identity's authorization")
+            return self.error(401, Refusal.UNAUTHORIZED, "the Authorization header does not hold this identity's authorization")
         return None
 
     def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
         return self._want
 
-    def refuse(self, status: int, reason: str) -> Answer:
+    def error(self, status: int, code: Refusal, reason: str) -> Answer:
         """botocore shows no body, the others show `code` and `message`."""
         body = msgspec.json.encode({"code": _CODES.get(status, "Refused"), "message": reason})
-        return Answer(status, body, HEADERS | ({"Retry-After": "1"} if status == 503 else {}) | ({"Allow": "GET"} if status == 405 else {}))
+        return Answer(
+            status,
+            body,
+            HEADERS
+            | {REFUSAL_HEADER: code}
+            | ({"Retry-After": "1"} if status == 503 else {})
+            | ({"Allow": "GET"} if status == 405 else {}),
+        )
 
     def render(self, grant: Grant, _profile: Profile | None = None) -> Answer:
         return Answer(200, msgspec.json.encode({name: plain(value) for name, value in grant.credential.document().items()}), HEADERS)

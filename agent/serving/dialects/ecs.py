@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from multidict import istr
 
 from agent.record import Profile
+from agent.refusals import REFUSAL_HEADER, Refusal
 from agent.serving.dialect import Answer, CredentialQuery, DialectRequest
 from agent.serving.dialects import uri
 from agent.serving.dialects.session_tokens import Presented, Sessions
@@ -46,9 +47,9 @@ class Ecs:
 
     def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
         if visit.path == OPEN and visit.request.method != "PUT":
-            return self.refuse(405, "only PUT")
+            return self.error(405, Refusal.METHOD, "only PUT")
         if visit.path != OPEN and visit.request.method not in {"GET", "HEAD"}:
-            return self.refuse(405, "only GET, and PUT of a session token")
+            return self.error(405, Refusal.METHOD, "only GET, and PUT of a session token")
         return None
 
     def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
@@ -65,24 +66,24 @@ class Ecs:
         leaves = {ROLES: role, "region-id": profile.facts.get("region", ""), "zone-id": profile.facts.get("zone", "")}
         listings = {"/latest/meta-data": "ram/\nregion-id\nzone-id", "": "ram/\nregion-id\nzone-id", "ram": "security-credentials/"}
         text = leaves.get(path.removesuffix("/")) or listings.get(path.removesuffix("/"))
-        return Answer(200, text.encode(), HEADERS) if text else self.refuse(404, "there is nothing here")
+        return Answer(200, text.encode(), HEADERS) if text else self.error(404, Refusal.UNKNOWN_PATH, "there is nothing here")
 
-    def refuse(self, status: int, reason: str) -> Answer:
+    def error(self, status: int, code: Refusal, reason: str) -> Answer:
         """The service sends a page, and SDKs show what comes."""
         more = {405: {"Allow": "GET, HEAD, PUT"}, 503: {"Retry-After": "1"}}
-        return Answer(status, f"{reason}\n".encode("utf-8", "replace"), HEADERS | more.get(status, {}))
+        return Answer(status, f"{reason}\n".encode("utf-8", "replace"), HEADERS | more.get(status, {}) | {REFUSAL_HEADER: code})
 
     def _open(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer:
         sent = visit.request.headers.getall(TTL, [])
         if len(sent) != 1 or not (sent[0].isascii() and sent[0].isdigit() and len(sent[0]) <= 5) or not 1 <= int(sent[0]) <= LONGEST:
-            return self.refuse(400, f"{TTL} has to be 1 to {LONGEST}")
+            return self.error(400, Refusal.INVALID_REQUEST, f"{TTL} has to be 1 to {LONGEST}")
         return Answer(200, self._sessions.open(profile.name, int(sent[0]), now).encode(), HEADERS)
 
     def _barred(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | None:
         """Without a token the hardened mode forbids; one that is wrong or has ended is refused in either mode."""
         sent = visit.request.headers.getall(TOKEN, [])
         if not sent:
-            return None if "v1" in profile.facts else self.refuse(403, f"a session token is wanted: PUT {OPEN}")
+            return None if "v1" in profile.facts else self.error(403, Refusal.SESSION_TOKEN, f"a session token is wanted: PUT {OPEN}")
         if len(sent) != 1 or not self._presented.knows(sent[0], profile.name, now):
-            return self.refuse(401, f"this session token is not known here, or has ended: PUT {OPEN}")
+            return self.error(401, Refusal.SESSION_TOKEN, f"this session token is not known here, or has ended: PUT {OPEN}")
         return None

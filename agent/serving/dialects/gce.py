@@ -14,6 +14,7 @@ from multidict import istr
 
 from agent.model import Grant
 from agent.record import Profile
+from agent.refusals import REFUSAL_HEADER, Refusal
 from agent.serving.dialect import Answer, Countdown, CredentialQuery, DialectRequest, Rendered
 from agent.serving.dialects.gce_tree import Leaf, listed, read, tree_of, written
 from agent.serving.memo import RequestCache
@@ -58,14 +59,14 @@ class Gce:
     def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
         request = visit.request
         if request.method not in {"GET", "HEAD"}:
-            return self.refuse(405, "only GET")
+            return self.error(405, Refusal.METHOD, "only GET")
         if (
             visit.path == "/"
             or request.headers.getall(FLAVOR, []) == ["Google"]
             or request.headers.get("X-Google-Metadata-Request") == "True"
         ):
             return None
-        return self.refuse(403, f'Missing required header "{FLAVOR}": "Google"')
+        return self.error(403, Refusal.INVALID_REQUEST, f'Missing required header "{FLAVOR}": "Google"')
 
     def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
         return self._questions.known(visit, profile) or self._questions.keep(visit, profile, self._read(visit, profile))
@@ -77,14 +78,14 @@ class Gce:
         account, _, item = path.removeprefix(ACCOUNTS).partition("/") if path.startswith(ACCOUNTS) else ("", "", "")
         if item in {"token", "identity"}:
             if unquote(account) not in {"default", profile.facts.get("email")}:
-                return self.refuse(404, f"there is no service account {unquote(account)!r}")
+                return self.error(404, Refusal.INVALID_REQUEST, f"there is no service account {unquote(account)!r}")
             return self._token(visit, profile) if item == "token" else self._identity(visit, profile)
         return self._said(visit, path, profile)
 
-    def refuse(self, status: int, reason: str) -> Answer:
+    def error(self, status: int, code: Refusal, reason: str) -> Answer:
         """Google's are pages; SDKs show them as they are."""
         more = {405: {"Allow": "GET, HEAD"}, 503: {"Retry-After": "1"}}
-        return Answer(status, f"{reason}\n".encode("utf-8", "replace"), HTML | more.get(status, {}))
+        return Answer(status, f"{reason}\n".encode("utf-8", "replace"), HTML | more.get(status, {}) | {REFUSAL_HEADER: code})
 
     def _above(self, visit: DialectRequest) -> Answer:
         """The way down to what there is; earlier versions than v1 are gone."""
@@ -96,7 +97,7 @@ class Gce:
             case "/computeMetadata" | "/computeMetadata/v1":
                 return self._onwards(visit)
             case _:
-                return self.refuse(404, "there is nothing here")
+                return self.error(404, Refusal.UNKNOWN_PATH, "there is nothing here")
 
     def _onwards(self, visit: DialectRequest) -> Answer:
         """A directory is asked for with a slash at its end. The guard has seen to `Host`."""
@@ -112,23 +113,27 @@ class Gce:
         texts = ",".join(visit.request.query.getall("scopes", []))
         scopes = sorted({scope for scope in re.split(r"[, ]", texts) if scope})
         if len(scopes) > MOST_SCOPES or not all(SCOPE.fullmatch(scope) for scope in scopes):
-            return self.refuse(400, "these are no scopes")
+            return self.error(400, Refusal.INVALID_REQUEST, "these are no scopes")
         configured = sorted(profile.facts.get("scopes", "").split())
         usual = scopes in ([], configured) or (scopes == [EVERYTHING] and EVERYTHING in configured)
         allowed = profile.facts.get("scopes-allowed", "").split()
         if allowed and not usual and (foreign := sorted(set(scopes) - set(allowed))):
-            return self.refuse(400, f"not allowed: name {foreign[0]!r} in provider.scopesAllowed")
+            return self.error(400, Refusal.NOT_ALLOWED, f"not allowed: name {foreign[0]!r} in provider.scopesAllowed")
         return CredentialQuery(_access_token, variant="" if usual else " ".join(scopes), shape="token")
 
     def _identity(self, visit: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
         """A Google-signed ID token of the service account: never one that was signed elsewhere, for anybody's audience."""
         if not profile.facts.get("account"):
-            return self.refuse(404, "the identity acts as no service account, and only those have ID tokens: set provider.serviceAccount")
+            return self.error(
+                404,
+                Refusal.INVALID_REQUEST,
+                "the identity acts as no service account, and only those have ID tokens: set provider.serviceAccount",
+            )
         audiences = visit.request.query.getall("audience", [])
         if len(audiences) != 1 or not AUDIENCE.fullmatch(audiences[0]):
-            return self.refuse(400, "non-empty audience parameter required")
+            return self.error(400, Refusal.INVALID_REQUEST, "non-empty audience parameter required")
         if visit.request.query.get("format", "standard") not in {"standard", "full"}:
-            return self.refuse(400, "format has to be standard or full")
+            return self.error(400, Refusal.INVALID_REQUEST, "format has to be standard or full")
         return CredentialQuery(_id_token, variant=f"{ID}{audiences[0]}", shape="identity")
 
     def _said(self, visit: DialectRequest, path: str, profile: Profile) -> Answer:
@@ -136,9 +141,9 @@ class Gce:
         node = read(tree_of(profile), unquote(path))
         alternative = query.get("alt", "")
         if node is None:
-            return self.refuse(404, "there is nothing here")
+            return self.error(404, Refusal.UNKNOWN_PATH, "there is nothing here")
         if alternative not in {"", "json", "text"}:
-            return self.refuse(400, "alt has to be json or text")
+            return self.error(400, Refusal.INVALID_REQUEST, "alt has to be json or text")
         if isinstance(node, Leaf):
             body, json = written(node, json=alternative == "json"), alternative == "json"
         elif path and not path.endswith("/"):

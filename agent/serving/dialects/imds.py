@@ -17,6 +17,7 @@ from multidict import istr
 
 from agent.model import Grant
 from agent.record import Profile
+from agent.refusals import REFUSAL_HEADER, Refusal
 from agent.serving.dialect import Answer, CredentialQuery, DialectRequest, plain
 from agent.serving.dialects.session_tokens import Presented, Sessions
 from agent.serving.memo import RequestCache
@@ -58,7 +59,7 @@ class Imds:
         """The guard has seen to what was forwarded; what is wanted here is a session token."""
         method = visit.request.method
         if method not in {"GET", "HEAD"} and not (method == "PUT" and _path(visit) == "api/token"):
-            return self.refuse(405, "only GET, and PUT of a session token")
+            return self.error(405, Refusal.METHOD, "only GET, and PUT of a session token")
         return None
 
     def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
@@ -69,23 +70,23 @@ class Imds:
             return known
         path = _path(visit)
         if path == "api/token":
-            return self.refuse(405, "only PUT")
+            return self.error(405, Refusal.METHOD, "only PUT")
         if not may:
-            return self.refuse(401, "a session token is wanted: PUT latest/api/token")
+            return self.error(401, Refusal.SESSION_TOKEN, "a session token is wanted: PUT latest/api/token")
         role = profile.facts.get("role", profile.name)
         if path.startswith(f"{ROLES}/") and unquote(path.removeprefix(f"{ROLES}/")) == role:
             return self._want if "?" in visit.request.raw_path else self._questions.keep(visit, profile, self._want)  # no SDK sends a query
         return self._said(path, profile, now)
 
-    def refuse(self, status: int, reason: str) -> Answer:
+    def error(self, status: int, code: Refusal, reason: str) -> Answer:
         """EC2 sends a page, and SDKs read none."""
         more = {401: {"WWW-Authenticate": "X-aws-ec2-metadata-token"}, 405: {"Allow": "GET, HEAD, PUT"}, 503: {"Retry-After": "1"}}
-        return Answer(status, f"{reason}\n".encode(), TEXT | more.get(status, {}))
+        return Answer(status, f"{reason}\n".encode(), TEXT | more.get(status, {}) | {REFUSAL_HEADER: code})
 
     def _open(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer:
         sent = visit.request.headers.getall(TTL, [])
         if len(sent) != 1 or not sent[0].isascii() or not sent[0].isdigit() or len(sent[0]) > 5 or not 1 <= int(sent[0]) <= 21600:
-            return self.refuse(400, f"{TTL} has to be 1 to 21600")
+            return self.error(400, Refusal.INVALID_REQUEST, f"{TTL} has to be 1 to 21600")
         token = self._sessions.open(profile.name, int(sent[0]), now)
         return Answer(200, token.encode(), {**TEXT, "X-Aws-Ec2-Metadata-Token-Ttl-Seconds": sent[0]})
 
@@ -104,7 +105,7 @@ class Imds:
         below = asked + "/" if asked else ""
         paths = (f"{one}/" if one == ROLES else one for one in leaves)
         entries = sorted({"".join(one.removeprefix(below).partition("/")[:2]) for one in paths if one.startswith(below)})
-        return Answer(200, "\n".join(entries).encode(), TEXT) if entries else self.refuse(404, "there is nothing here")
+        return Answer(200, "\n".join(entries).encode(), TEXT) if entries else self.error(404, Refusal.UNKNOWN_PATH, "there is nothing here")
 
 
 def _path(visit: DialectRequest) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from agent.model import Grant
 from agent.record import Profile
+from agent.refusals import REFUSAL_HEADER, Refusal
 from agent.serving.dialect import Answer, CredentialQuery, DialectRequest, plain
 from agent.serving.guard import same
 
@@ -37,20 +38,22 @@ class Uri:
 
     def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
         if visit.request.method != "GET":
-            return self.refuse(405, "only GET")
+            return self.error(405, Refusal.METHOD, "only GET")
         found = PATH.fullmatch(visit.path)
         if not found or not same(found[1], profile.authorization):
-            return self.refuse(401, "the path does not hold this identity's authorization")
+            return self.error(401, Refusal.UNAUTHORIZED, "the path does not hold this identity's authorization")
         return None
 
     def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
         return self._want
 
-    def refuse(self, status: int, reason: str) -> Answer:
+    def error(self, status: int, code: Refusal, reason: str) -> Answer:
         """The SDKs show the body."""
         more = {405: {"Allow": "GET"}, 503: {"Retry-After": "1"}}
         return Answer(
-            status, msgspec.json.encode({"Code": CODES.get(status, "Refused"), "Message": reason}), HEADERS | more.get(status, {})
+            status,
+            msgspec.json.encode({"Code": CODES.get(status, "Refused"), "Message": reason}),
+            HEADERS | more.get(status, {}) | {REFUSAL_HEADER: code},
         )
 
 

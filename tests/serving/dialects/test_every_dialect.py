@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
 from agent.model import Key
+from agent.refusals import Refusal
 from agent.serving.dialects import every
 from tests.serving.endpoint import AUTHORIZATION, Endpoint, Reply, endpoint
 from tests.serving.ways import ALIBABA, AWS, DIALECTS, OTHER, WAYS, ask, clean, enrol, everything, grant
@@ -108,7 +111,9 @@ def is_refused(found: Reply, dialect: str, status: int, why: str, **more: str) -
     headers, body = SHAPES[dialect]
     not_its_own = {"date", "content-length", "connection"} | (set() if "server" in headers else {"server"})
     assert (found.status, found.body) == (status, body(status, why))
-    assert {name: value for name, value in found.headers.items() if name not in not_its_own} == headers | more
+    code = {"x-wi-agent-refusal": found.headers["x-wi-agent-refusal"]}
+    assert {name: value for name, value in found.headers.items() if name not in not_its_own} == headers | more | code
+    assert code["x-wi-agent-refusal"] in set(Refusal)
     assert clean(found)
 
 
@@ -177,3 +182,8 @@ async def test_where_there_is_nothing_every_client_is_told_to_come_back(dialect:
         enrol(one, dialect)
         found = await ask(one, dialect)
         assert (found.status, found.headers["retry-after"]) == (503, "1")
+
+
+def test_documentation_lists_every_refusal_code() -> None:
+    table = (Path(__file__).parents[3] / "docs" / "clients.md").read_text().partition("## Errors")[2]
+    assert re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE) == list(Refusal)
