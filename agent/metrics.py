@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 from agent import __version__
 from agent.clock import Clock
 from agent.counters import BUCKETS, Counters, TaskKind
+from agent.errors import Reaction
 from agent.model import Key
 from agent.record import Profile, Record, credential_span, token_span
 from agent.schedule import State
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     # Loaded by the first scrape, once: 18 ms that would come before the first token, and 2 MiB for nothing where nobody scrapes.
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-RESULTS = ("success", "unchanged", "not_ready", "unavailable", "rejected", "defect")
-WRITES = ("success", "not_ready", "unavailable", "rejected", "defect")
+RESULTS = ("success", "unchanged", *Reaction)
+WRITES = ("success", *Reaction)
 """Of a sink. There from the start, like those of a refresh: `increase` does not see the first of what was not there before."""
 KeyStates = Callable[[], Iterable[tuple[str, str, datetime]]]
 

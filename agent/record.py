@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from agent.errors import RefreshError
+from agent.errors import Reaction, RefreshError
 from agent.model import Delivery, Grant, Key, Secret
 from agent.schedule import Policy, Span, State, state_of, worst
 
@@ -46,7 +46,7 @@ class Profile:
 class Failure:
     """What went wrong last, and how often in a row."""
 
-    reaction: str
+    reaction: Reaction
     message: str
     remedy: str
     at: datetime

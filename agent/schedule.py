@@ -5,6 +5,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from random import Random
 
+from agent.errors import Reaction
+
 UNCHANGED_FLOOR = 30.0
 """Seconds: a refresh that brought nothing newer is not repeated sooner."""
 SOONEST = 1.0
@@ -124,7 +126,7 @@ def unchanged_due(span: Span, policy: Policy, now: datetime, fraction: float = 0
 
 
 def retry_delay(
-    reaction: str, failures: int, backoff: Backoff, random: Random, *, remaining: float | None = None, retry_after: float | None = None
+    reaction: Reaction, failures: int, backoff: Backoff, random: Random, *, remaining: float | None = None, retry_after: float | None = None
 ) -> float:
     """Seconds until the next try after so many failures in a row (at least one).
 
@@ -132,8 +134,8 @@ def retry_delay(
     what `remaining` is left); what must be changed by a person is tried at the slow end from the start. A Retry-After is
     obeyed as long as what is held outlives it.
     """
-    ceiling = min(NOT_READY_CAP if reaction == "not_ready" else LONGEST_DELAY, backoff.max)
-    delay = ceiling if reaction in {"rejected", "defect"} else min(ceiling, backoff.initial * 2 ** min(failures, 32))
+    ceiling = min(NOT_READY_CAP if reaction is Reaction.NOT_READY else LONGEST_DELAY, backoff.max)
+    delay = ceiling if reaction.needs_a_change else min(ceiling, backoff.initial * 2 ** min(failures, 32))
     if remaining is not None and remaining > 0:
         delay = min(delay, remaining / 4)
     delay *= 0.5 + 0.5 * random.random()

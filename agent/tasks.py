@@ -14,7 +14,7 @@ from typing import Any, Literal, Never
 import structlog
 
 from agent.counters import TaskKind
-from agent.errors import Defect, frames
+from agent.errors import Defect, Reaction, frames
 from agent.liveness import HUNG_AFTER_SECONDS, TICK_SECONDS, WORK_SECONDS, Heartbeat, Pulse, begin
 from agent.model import Key
 from agent.schedule import Backoff, retry_delay
@@ -41,7 +41,7 @@ class TaskFailure:
     message: str
     at: datetime
     remedy: str = REMEDY
-    result: Literal["defect"] = "defect"
+    result: Literal[Reaction.DEFECT] = Reaction.DEFECT
     count: int = 1
 
 
@@ -121,7 +121,7 @@ class Tasks:
         count = watched.failure.count + 1 if watched.failure else 1
         message = f"{key.identity}: {kind} in task {watched.name}" if key else f"{kind} in task {watched.name}"
         watched.failure = TaskFailure(task=watched.name, message=message, at=now, count=count)
-        delay = retry_delay("unavailable", count, RESTART, self._toolbox.random)
+        delay = retry_delay(Reaction.UNAVAILABLE, count, RESTART, self._toolbox.random)
         said = (kind, *where)
         about = {"task": watched.name, "error": kind, "frames": where, "failures": count, "next_try_in": round(delay, 1), "remedy": REMEDY}
         if watched.said == said:
@@ -131,7 +131,7 @@ class Tasks:
         watched.said = said
         counters.task_failures[watched.kind] += 1
         if key and self._store.record(key):
-            counters.refreshes[key.identity, "defect"] += 1
+            counters.refreshes[key.identity, Reaction.DEFECT] += 1
             self._store.attempted(key, Defect(message, remedy=REMEDY), now)
         return delay
 

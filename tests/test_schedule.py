@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from agent.errors import Reaction
 from agent.schedule import (
     Backoff,
     Policy,
@@ -116,7 +117,7 @@ def test_what_was_old_when_it_came_is_not_asked_for_again_without_a_pause(left, 
 def delays(reaction, failures, **more):
     backoff = more.pop("backoff", Backoff())
     random = Random(1)
-    return [retry_delay(reaction, failures, backoff, random, **more) for _ in range(500)]
+    return [retry_delay(Reaction(reaction), failures, backoff, random, **more) for _ in range(500)]
 
 
 @pytest.mark.parametrize(

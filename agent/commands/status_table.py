@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from agent.errors import Reaction
 from agent.sanitize import plain
 
 COLOURS = {"fresh": "32", "stale": "33", "expired": "31", "missing": "31"}
@@ -118,7 +119,7 @@ def reason(name: str, failure: dict[str, Any]) -> str:
 
 def what_to_do(name: str, failure: dict[str, Any]) -> str:
     """What to type or change; empty where nobody knows."""
-    if not failure["remedy"] and failure["result"] in {"unavailable", "not_ready"}:
+    if not failure["remedy"] and failure["result"] in {Reaction.UNAVAILABLE, Reaction.NOT_READY}:
         return f"the agent tries again by itself; if it stays: wi-agent doctor {name}"
     return str(failure["remedy"])
 

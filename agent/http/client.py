@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from agent.errors import RefreshError, Rejected, Unavailable, unreachable
+from agent.errors import RefreshError, Rejected, Unavailable, unreachable, without_context
 from agent.settings import Url
 
 if TYPE_CHECKING:
@@ -73,31 +73,31 @@ class HttpClient:
 
         session = await self._http()
         authorities = self._trusted()
-        try:
-            async with session.request(
-                method,
-                URL(url, encoded=True),
-                data=body,
-                headers={**headers, "Accept-Encoding": "identity"},
-                allow_redirects=False,
-                proxy=self._proxy.text if self._proxy else None,
-                ssl=authorities or True,
-                timeout=aiohttp.ClientTimeout(total=self._patience, connect=min(CONNECT, self._patience)),
-            ) as response:
-                whole = bytearray()
-                limit = LIMIT if response.status < 400 else ERROR_LIMIT
-                async for chunk in response.content.iter_any():
-                    whole += chunk
-                    if len(whole) > limit:
-                        response.close()  # the rest would be read before the connection is used again
-                        break
-                if len(whole) <= limit or response.status >= 400:
-                    body = bytes(whole) if len(whole) <= limit else b""
-                    return HttpResponse(status=response.status, headers=response.headers, body=body)
-                failure: RefreshError = self._unavailable(f"{host} answered with more than {LIMIT // 1024} KiB")
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = self._failure(error, host)
-        raise failure  # outside, so that it carries no context to be printed
+        with without_context():
+            try:
+                async with session.request(
+                    method,
+                    URL(url, encoded=True),
+                    data=body,
+                    headers={**headers, "Accept-Encoding": "identity"},
+                    allow_redirects=False,
+                    proxy=self._proxy.text if self._proxy else None,
+                    ssl=authorities or True,
+                    timeout=aiohttp.ClientTimeout(total=self._patience, connect=min(CONNECT, self._patience)),
+                ) as response:
+                    whole = bytearray()
+                    limit = LIMIT if response.status < 400 else ERROR_LIMIT
+                    async for chunk in response.content.iter_any():
+                        whole += chunk
+                        if len(whole) > limit:
+                            response.close()  # the rest would be read before the connection is used again
+                            break
+                    if len(whole) <= limit or response.status >= 400:
+                        body = bytes(whole) if len(whole) <= limit else b""
+                        return HttpResponse(status=response.status, headers=response.headers, body=body)
+                    raise self._unavailable(f"{host} answered with more than {LIMIT // 1024} KiB")
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise self._failure(error, host) from None
 
     def _failure(self, error: Exception, host: str) -> RefreshError:
         import aiohttp  # noqa: PLC0415  # see above

@@ -14,7 +14,7 @@ import structlog
 
 from agent import providers
 from agent.config.model import Identity
-from agent.errors import NotReady, RefreshError
+from agent.errors import NotReady, Reaction, RefreshError
 from agent.identities.profiles import vacant
 from agent.identities.withdrawal import WITHDRAWAL_TIMEOUT_SECONDS, close, withdraw
 from agent.model import Key, Sink
@@ -176,7 +176,7 @@ class BoundIdentities:
         name = identity.name
         if self._supervisor.running(name):
             return
-        if followed(identity) is None and (name not in self._empty or error.reaction == "rejected"):
+        if followed(identity) is None and (name not in self._empty or error.reaction is Reaction.REJECTED):
             previous = self._previous.pop(name, None)
             self._empty.discard(name)
             await self._supervisor.start(identity, previous.leaving if previous else [])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.claims import read_token
 from agent.clock import Clock
-from agent.errors import RefreshError, Rejected, Unavailable
+from agent.errors import RefreshError, Rejected, Unavailable, without_context
 from agent.kube.allowance import Allowance
 from agent.kube.connection import CONNECT, Connection, Unanswered, broken, keep_alive, load
 from agent.kube.credential_files import Credentials
@@ -55,14 +55,14 @@ class Kube:
         self, method: str, path: str, question: Attempt, *, whose: str, query: Iterable[tuple[str, str]] = (), body: object = None
     ) -> dict[str, Any]:
         """The answer's object. Raises NotReady, Unavailable or Rejected: `whose` and the question are in the text."""
-        try:
-            return await self.send(method, path, query=query, body=body)
-        except ApiError as error:
-            failure = await self.failure(error, question, whose=whose)
-        except RefreshError as error:
-            error.message = f"{whose}: {error.message}"
-            raise
-        raise failure
+        with without_context():
+            try:
+                return await self.send(method, path, query=query, body=body)
+            except ApiError as error:
+                raise await self.failure(error, question, whose=whose) from None
+            except RefreshError as error:
+                error.message = f"{whose}: {error.message}"
+                raise
 
     async def send(self, method: str, path: str, *, query: Iterable[tuple[str, str]] = (), body: object = None) -> dict[str, Any]:
         """The same for who sorts refusals: raises RefusedError where the API server does not do as asked, else as `ask`."""
@@ -183,17 +183,17 @@ class Kube:
         import aiohttp  # noqa: PLC0415  # as above
 
         whole = bytearray()
-        try:
-            async with asyncio.timeout(self._patience):
-                async for chunk in response.content.iter_any():
-                    whole += chunk
-                    if len(whole) > limit:
-                        response.close()  # the rest would be read before the connection is used again
-                        return None
-                return bytes(whole)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = broken(error, self.host)
-        raise failure  # outside, so that it carries no context to be printed
+        with without_context():
+            try:
+                async with asyncio.timeout(self._patience):
+                    async for chunk in response.content.iter_any():
+                        whole += chunk
+                        if len(whole) > limit:
+                            response.close()  # the rest would be read before the connection is used again
+                            return None
+                    return bytes(whole)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise broken(error, self.host) from None
 
 
 def text_at(found: Mapping[str, Any], *path: str) -> str:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from agent import __version__
-from agent.errors import RefreshError, Rejected, Unavailable
+from agent.errors import RefreshError, Rejected, Unavailable, without_context
 from agent.kube.credentials import ApiCredentials
 
 if TYPE_CHECKING:
@@ -65,25 +65,25 @@ class Connection:
             headers["authorization"] = f"Bearer {access.token.reveal()}"
         import aiohttp  # noqa: PLC0415  # 27 MiB; kubernetes_asyncio has loaded it
 
-        try:
-            response: aiohttp.ClientResponse = await self._api.call_api(
-                path,
-                method,
-                query_params=list(query),
-                header_params=headers,
-                body=body,
-                _preload_content=False,
-                _request_timeout=timeout,
-            )
-        except _RedirectedError:
-            failure: RefreshError = Rejected(
-                f"{self.access.server} redirects, and a token is not sent after it", remedy="name the API server itself"
-            )
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = broken(error, self.access.server, Unanswered)
-        else:
-            return response
-        raise failure  # outside, so that it carries no context to be printed
+        with without_context():
+            try:
+                response: aiohttp.ClientResponse = await self._api.call_api(
+                    path,
+                    method,
+                    query_params=list(query),
+                    header_params=headers,
+                    body=body,
+                    _preload_content=False,
+                    _request_timeout=timeout,
+                )
+            except _RedirectedError:
+                raise Rejected(
+                    f"{self.access.server} redirects, and a token is not sent after it", remedy="name the API server itself"
+                ) from None
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise broken(error, self.access.server, Unanswered) from None
+            else:
+                return response
 
     async def __aenter__(self) -> Self:
         self._users += 1
@@ -151,28 +151,30 @@ def _client(access: ApiCredentials) -> Any:
     configuration.connection_pool_maxsize = 0  # no limit of its own: each watch holds a connection, and requests must not wait for one
     configuration.disable_strict_ssl_verification = True  # Python 3.13 refuses CAs without a key identifier; kubeadm made such
     reading = "the cluster's CA"
-    try:
-        with (
-            _in_memory(access.ca) as configuration.ssl_ca_cert,
-            _in_memory(access.certificate) as configuration.cert_file,
-            _in_memory(access.key.reveal() if access.key else "") as configuration.key_file,
-        ):
-            reading = "the cluster's CA or the agent's client certificate"
-            api = ApiClient(configuration)
-    except ssl.SSLError:
-        failure: RefreshError = Rejected(f"{reading} is not PEM that can be used", remedy="check the kubeconfig, or ca.crt")
-    except OSError as error:
-        failure = Unavailable(f"cannot hold {reading} in memory: {error.strerror}", remedy="allow the agent memfd_create, and mount /proc")
-    else:
-        theirs = api.rest_client.pool_manager  # it would take proxies and passwords from the environment, and follow redirects
-        connector = theirs.connector
-        theirs.detach()
-        api.rest_client.pool_manager = aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, middlewares=(_stay,), auto_decompress=False
-        )
-        api.user_agent = f"workload-identity-agent/{__version__}"
-        return api
-    raise failure  # outside, so that it carries no context to be printed
+    with without_context():
+        try:
+            with (
+                _in_memory(access.ca) as configuration.ssl_ca_cert,
+                _in_memory(access.certificate) as configuration.cert_file,
+                _in_memory(access.key.reveal() if access.key else "") as configuration.key_file,
+            ):
+                reading = "the cluster's CA or the agent's client certificate"
+                api = ApiClient(configuration)
+        except ssl.SSLError:
+            raise Rejected(f"{reading} is not PEM that can be used", remedy="check the kubeconfig, or ca.crt") from None
+        except OSError as error:
+            raise Unavailable(
+                f"cannot hold {reading} in memory: {error.strerror}", remedy="allow the agent memfd_create, and mount /proc"
+            ) from None
+        else:
+            theirs = api.rest_client.pool_manager  # it would take proxies and passwords from the environment, and follow redirects
+            connector = theirs.connector
+            theirs.detach()
+            api.rest_client.pool_manager = aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, middlewares=(_stay,), auto_decompress=False
+            )
+            api.user_agent = f"workload-identity-agent/{__version__}"
+            return api
 
 
 @contextmanager

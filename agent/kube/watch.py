@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import structlog
 
 from agent.clock import Clock
-from agent.errors import Defect, RefreshError, Unavailable, frames
+from agent.errors import Defect, Reaction, RefreshError, Unavailable, frames, without_context
 from agent.kube.client import Kube
 from agent.kube.connection import Unanswered, broken
 from agent.kube.credential_files import LOOK_SECONDS
@@ -196,9 +196,9 @@ class Watch:
 
     def _pause(self, failure: RefreshError, status: int) -> float:
         """Exponential with half of it jitter; at the slow end for what a person has to change, but for what may settle by itself."""
-        slow = failure.reaction == "rejected" and status not in SETTLING
+        slow = failure.reaction is Reaction.REJECTED and status not in SETTLING
         pause = self._jittered(16 if slow else self._failures)
-        asked = failure.retry_after if isinstance(failure, Unavailable) and failure.retry_after else 0.0
+        asked = failure.retry_after or 0.0
         return max(pause, min(asked, RETRY_AFTER_CAP))
 
     def _jittered(self, times: int) -> float:
@@ -224,27 +224,25 @@ async def _lines(response: "aiohttp.ClientResponse", kube: Kube) -> AsyncGenerat
     import aiohttp  # noqa: PLC0415  # 27 MiB; there already, or nobody would have answered
 
     rest = bytearray()
-    failure: RefreshError | None = None
-    try:
-        async for chunk in response.content.iter_any():
-            whole: list[bytes] = []
-            blank = chunk.count(b"\n")
-            if rest or chunk.strip():
-                rest += chunk
-            if rest and blank:
-                *whole, last = bytes(rest).split(b"\n")
-                rest = bytearray(last)
-            lines = [line for line in whole if line.strip()]
-            blank -= len(lines)
-            await kube.stream.spend(len(chunk) + COST_OF_BLANK_BYTES * blank + COST_OF_LINE_BYTES * len(lines))
-            for line in lines:
-                yield line
-                await asyncio.sleep(0)  # a chunk may hold thousands, and others have a turn between
-            if len(rest) > LONGEST_BYTES:
-                raise Unavailable(f"{kube.host} sent an event longer than an object can be")
-    except TimeoutError:
-        return  # silent for too long: a new watch goes on from the last resourceVersion
-    except (aiohttp.ClientError, OSError) as error:
-        failure = broken(error, kube.host)
-    if failure:
-        raise failure  # outside, so that it carries no context to be printed
+    with without_context():
+        try:
+            async for chunk in response.content.iter_any():
+                whole: list[bytes] = []
+                blank = chunk.count(b"\n")
+                if rest or chunk.strip():
+                    rest += chunk
+                if rest and blank:
+                    *whole, last = bytes(rest).split(b"\n")
+                    rest = bytearray(last)
+                lines = [line for line in whole if line.strip()]
+                blank -= len(lines)
+                await kube.stream.spend(len(chunk) + COST_OF_BLANK_BYTES * blank + COST_OF_LINE_BYTES * len(lines))
+                for line in lines:
+                    yield line
+                    await asyncio.sleep(0)  # a chunk may hold thousands, and others have a turn between
+                if len(rest) > LONGEST_BYTES:
+                    raise Unavailable(f"{kube.host} sent an event longer than an object can be")
+        except TimeoutError:
+            return  # silent for too long: a new watch goes on from the last resourceVersion
+        except (aiohttp.ClientError, OSError) as error:
+            raise broken(error, kube.host) from None

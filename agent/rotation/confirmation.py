@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from agent.errors import Ended, Rejected
+from agent.errors import Ended, Reaction, Rejected
 from agent.model import IdentityToken
 from agent.record import UNSEEN, Observation, Profile
 from agent.sanitize import repeatable
@@ -26,7 +26,7 @@ def confirm_renewal(profile: Profile, account: Observation | None, now: datetime
 
     An API server that cannot be reached is no reason: then what was seen last holds.
     """
-    if not profile.follows or account is None or account.error is None or account.error.reaction != "rejected":
+    if not profile.follows or account is None or account.error is None or account.error.reaction is not Reaction.REJECTED:
         return
     seen = account.last_seen(now)
     if seen and (now - seen).total_seconds() > UNCONFIRMED_RENEWAL_SECONDS:

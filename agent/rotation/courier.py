@@ -167,7 +167,7 @@ class Courier:
         record = self._store.record(self._key)
         sink_status = record.sink_statuses.get(self._sink.name) if record else None
         count = sink_status.failure.count if sink_status and sink_status.failure else 1
-        return retry_delay(error.reaction, count, BACKOFF, self._random, retry_after=getattr(error, "retry_after", None))
+        return retry_delay(error.reaction, count, BACKOFF, self._random, retry_after=error.retry_after)
 
     def _say(self, sink_status: SinkStatus | None, error: RefreshError | None, wrote: bool, grant: Grant) -> None:  # noqa: FBT001
         before = sink_status.failure if sink_status else None

@@ -13,7 +13,7 @@ import structlog
 
 from agent.clock import Clock, wait_until
 from agent.counters import Counters
-from agent.errors import Defect, Ended, NotReady, RefreshError, Unavailable, frames
+from agent.errors import Defect, Ended, NotReady, Reaction, RefreshError, Unavailable, frames
 from agent.liveness import within
 from agent.model import Credential, Grant, IdentityToken, Key, Provider, Sink, Source
 from agent.record import Profile, Record
@@ -255,7 +255,7 @@ class Keeper:
         if before and (before.reaction, before.message) == (error.reaction, error.message):
             self._log.debug("refresh.failed", variant=record.key.variant, result=error.reaction, failures=before.count + 1)
             return
-        level = "info" if error.reaction == "not_ready" else "error" if error.reaction in {"rejected", "defect"} else "warning"
+        level = "info" if error.reaction is Reaction.NOT_READY else "error" if error.reaction.needs_a_change else "warning"
         getattr(self._log, level)(
             "refresh.failed", variant=record.key.variant, result=error.reaction, error=error.message, remedy=error.remedy
         )

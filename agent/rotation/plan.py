@@ -121,7 +121,7 @@ class Plan:
             backoff,
             self._random,
             remaining=min(left, default=None),
-            retry_after=getattr(error, "retry_after", None),
+            retry_after=error.retry_after,
         )
         self._failed_at, self._retry_at = now, now + timedelta(seconds=delay)
 

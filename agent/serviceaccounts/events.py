@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from agent.config.model import Identity
-from agent.errors import RefreshError
+from agent.errors import Reaction, RefreshError
 from agent.kube.errors import ApiError, Attempt
 from agent.model import Key
 from agent.record import Failure, Record
@@ -187,8 +187,8 @@ def _failing(record: Record, told: Reported) -> bool:
     """Whether somebody should know; what may pass by itself changes nothing until it has not, a few times."""
     failures = [record.failure, *(sink_status.failure for sink_status in record.sink_statuses.values())]
     found = [failure for failure in failures if failure]
-    grave = [failure for failure in found if failure.reaction in {"rejected", "defect"} or failure.count >= IN_A_ROW]
-    lasting = [failure for failure in grave if failure.reaction != "not_ready"]
+    grave = [failure for failure in found if failure.reaction.needs_a_change or failure.count >= IN_A_ROW]
+    lasting = [failure for failure in grave if failure.reaction is not Reaction.NOT_READY]
     if lasting:
         told.failure = lasting[0]
         return True

@@ -11,7 +11,7 @@ from contextlib import aclosing
 import structlog
 
 from agent.config.model import Identity
-from agent.errors import Defect, NotReady, RefreshError, Rejected, frames
+from agent.errors import Defect, NotReady, Reaction, RefreshError, Rejected, frames
 from agent.kube.client import Kube
 from agent.kube.errors import Attempt, absent
 from agent.kube.watch import Event, Watch
@@ -96,7 +96,7 @@ class ServiceAccountWatcher:
 
     def _does_without(self, event: Event) -> bool:
         """Whether the agent was never allowed to watch, and the identity works without: then there is no hurry to try again."""
-        refused = event.error is not None and event.error.reaction == "rejected"
+        refused = event.error is not None and event.error.reaction is Reaction.REJECTED
         return refused and not self.follows and self.observation.seen_at is None
 
     def _paced(self, event: Event, account: ServiceAccount) -> tuple[Wanted | None, float]:

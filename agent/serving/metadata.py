@@ -10,7 +10,7 @@ from aiohttp import web
 
 from agent.clock import Clock
 from agent.counters import Counters
-from agent.errors import RefreshError, Rejected
+from agent.errors import Reaction, RefreshError, Rejected
 from agent.model import Grant, Key
 from agent.record import Profile, Record, serving_span
 from agent.refusals import REFUSAL_HEADER, Refusal
@@ -126,7 +126,7 @@ class MetadataEndpoint:
     def _refused(self, dialect: Dialect, key: Key, now: datetime) -> Answer | None:
         """For a variant that the cloud refuses while it gives what is configured: the client asked for the wrong thing."""
         record = self._store.record(key) if key.variant else None
-        if record and record.failure and record.failure.reaction == "rejected" and self._store.usable(Key(key.identity), now):
+        if record and record.failure and record.failure.reaction is Reaction.REJECTED and self._store.usable(Key(key.identity), now):
             return dialect.error(400, Refusal.REJECTED, record.failure.message)
         return None
 

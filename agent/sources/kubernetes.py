@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from agent.claims import read_token
-from agent.errors import RefreshError, Rejected, Unavailable
+from agent.errors import RefreshError, Rejected
 from agent.kube.client import Kube, text_at
 from agent.kube.credential_files import LOOK_SECONDS
 from agent.kube.errors import Attempt
@@ -104,7 +104,7 @@ class KubernetesSource:
                 body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": self._spec(audiences)},
             )
         except RefreshError as error:
-            if not isinstance(error, Unavailable) or error.retry_after is None:
+            if error.retry_after is None:
                 self._version = kube.credentials.version
                 self._refused.set()
             raise

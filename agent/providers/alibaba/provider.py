@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from agent.envvars import EnvVars, ServedAt
-from agent.errors import RefreshError, Rejected, Unavailable
+from agent.errors import Rejected, Unavailable, without_context
 from agent.http.client import PATIENCE, HttpClient
 from agent.model import Credential, IdentityToken, Paths, PriorDelivery, Secret
 from agent.providers.alibaba import environment as variables
@@ -98,27 +98,30 @@ class AlibabaProvider:
     async def _ask(self, token: IdentityToken) -> tuple[Keys, datetime]:
         """Keys and their expiry. Raises Unavailable or Rejected."""
         settings, whose, host = self._settings, self._identity, self._settings.sts.host
-        try:
-            answer = read(await self._wire.send("POST", self._url(), headers={"Content-Type": FORM}, body=self._body(token)))
-        except ServiceError as refused:
-            question = Attempt(
-                role=settings.role_arn,
-                provider=settings.oidc_provider_arn,
-                issuer=token.issuer,
-                subject=token.subject,
-                audiences=token.audiences,
-            )
-            failure: RefreshError = sort(refused, question, whose=whose, host=host, secrets=[token.value], now=self._clock.now())
-        else:
-            grant, now = granted(answer), self._clock.now()
-            if grant and now < grant[1] < now + ABSURD:
-                return grant
-            reason = "no complete session" if not grant else "a session that has ended already" if grant[1] <= now else "an endless session"
-            remedy = "check provider.endpoint and provider.proxy, and for a sign-in page in between, if this stays"
-            failure = Unavailable(
-                f"{whose}: {host} granted {reason}", remedy="compare the clock of this machine with Alibaba's" if grant else remedy
-            )
-        raise failure  # outside, so that it carries no context to be printed
+        with without_context():
+            try:
+                answer = read(await self._wire.send("POST", self._url(), headers={"Content-Type": FORM}, body=self._body(token)))
+            except ServiceError as refused:
+                question = Attempt(
+                    role=settings.role_arn,
+                    provider=settings.oidc_provider_arn,
+                    issuer=token.issuer,
+                    subject=token.subject,
+                    audiences=token.audiences,
+                )
+                now = self._clock.now()
+                raise sort(refused, question, whose=whose, host=host, secrets=[token.value], now=now) from None
+            else:
+                grant, now = granted(answer), self._clock.now()
+                if grant and now < grant[1] < now + ABSURD:
+                    return grant
+                reason = (
+                    "no complete session" if not grant else "a session that has ended already" if grant[1] <= now else "an endless session"
+                )
+                remedy = "check provider.endpoint and provider.proxy, and for a sign-in page in between, if this stays"
+                raise Unavailable(
+                    f"{whose}: {host} granted {reason}", remedy="compare the clock of this machine with Alibaba's" if grant else remedy
+                )
 
     def _url(self) -> str:
         """In the query what every call says, as Alibaba's own SDKs have it there; nothing of the identity."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
-from agent.errors import RefreshError, Unavailable
+from agent.errors import RefreshError, Unavailable, without_context
 from agent.providers.aws.credentials import Keys
 from agent.providers.aws.errors import ServiceError
 from agent.providers.aws.regions import DATA
@@ -58,23 +58,23 @@ class AwsClients:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  # 11 MiB with the client, once an exchange is wanted
         from botocore.parsers import ResponseParserError  # noqa: PLC0415  # the same
 
-        try:
-            if keys is None:
-                return await getattr(await self.client(endpoint), method)(**parameters)
-            async with self._create(endpoint, keys) as client:
-                return await getattr(client, method)(**parameters)
-        except RefreshError as error:
-            error.message = f"{whose}: {error.message}"
-            raise
-        except ClientError as error:
-            failure: Exception = _refusal(error.response)
-        except (BotoCoreError, ResponseParserError, ArithmeticError, LookupError, RuntimeError, ValueError) as error:
-            # its parser, on what is not STS's XML or a time that is none: the text would quote the answer
-            failure = Unavailable(
-                f"{whose}: {endpoint.url.host} answered with something that STS would not ({type(error).__name__})",
-                remedy="check provider.endpoint and provider.proxy, and for a sign-in page in between, if this stays",
-            )
-        raise failure  # outside, so that it carries no context to be printed
+        with without_context():
+            try:
+                if keys is None:
+                    return await getattr(await self.client(endpoint), method)(**parameters)
+                async with self._create(endpoint, keys) as client:
+                    return await getattr(client, method)(**parameters)
+            except RefreshError as error:
+                error.message = f"{whose}: {error.message}"
+                raise
+            except ClientError as error:
+                raise _refusal(error.response) from None
+            except (BotoCoreError, ResponseParserError, ArithmeticError, LookupError, RuntimeError, ValueError) as error:
+                # its parser, on what is not STS's XML or a time that is none: the text would quote the answer
+                raise Unavailable(
+                    f"{whose}: {endpoint.url.host} answered with something that STS would not ({type(error).__name__})",
+                    remedy="check provider.endpoint and provider.proxy, and for a sign-in page in between, if this stays",
+                ) from None
 
     def _create(self, endpoint: Endpoint, keys: Keys | None) -> Any:
         """A client, to be entered. Everything it could take from elsewhere is given here."""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from agent.envvars import EnvVars, ServedAt
-from agent.errors import Rejected, Unavailable
+from agent.errors import Rejected, Unavailable, without_context
 from agent.model import Credential, IdentityToken, Paths, PriorDelivery, Secret
 from agent.providers.aws import environment as variables
 from agent.providers.aws.credentials import Keys, SessionCredential, granted, read_keys
@@ -146,20 +146,23 @@ class AwsProvider:
         if clients is None:
             raise RuntimeError("an exchange with AWS wants `aws` in the toolbox")
         endpoint = Endpoint(url=settings.sts, region=settings.region, ca_file=settings.ca_file, proxy=settings.proxy)
-        try:
-            answer = await clients.call(endpoint, method, parameters, whose=self._identity, keys=keys)
-        except ServiceError as refused:
-            secrets = [one for one in (secret, keys and keys.secret_access_key, keys and keys.session_token) if one]
-            failure = sort(refused, question, whose=self._identity, host=settings.sts.host, secrets=secrets, now=self._toolbox.clock.now())
-        else:
-            grant, now = granted(answer), self._toolbox.clock.now()
-            if grant and now < grant[1] < now + ABSURD:
-                return grant
-            reason = "no complete session" if not grant else "an endless session" if grant[1] > now else "a session that has ended already"
-            failure = Unavailable(
-                f"{self._identity}: {settings.sts.host} granted {reason}", remedy="compare the clock of this machine with AWS's"
-            )
-        raise failure  # outside, so that it carries no context to be printed
+        with without_context():
+            try:
+                answer = await clients.call(endpoint, method, parameters, whose=self._identity, keys=keys)
+            except ServiceError as refused:
+                secrets = [one for one in (secret, keys and keys.secret_access_key, keys and keys.session_token) if one]
+                now = self._toolbox.clock.now()
+                raise sort(refused, question, whose=self._identity, host=settings.sts.host, secrets=secrets, now=now) from None
+            else:
+                grant, now = granted(answer), self._toolbox.clock.now()
+                if grant and now < grant[1] < now + ABSURD:
+                    return grant
+                reason = (
+                    "no complete session" if not grant else "an endless session" if grant[1] > now else "a session that has ended already"
+                )
+                raise Unavailable(
+                    f"{self._identity}: {settings.sts.host} granted {reason}", remedy="compare the clock of this machine with AWS's"
+                )
 
 
 def _given(**parameters: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from agent.errors import RefreshError, Rejected, Unavailable
+from agent.errors import RefreshError, Rejected, Unavailable, without_context
 from agent.http.client import HttpClient, HttpResponse
 from agent.model import Secret
 from agent.parsing import json_object
@@ -56,14 +56,14 @@ async def exchange(wire: HttpClient, application: Application, scope: str, asser
         transport=_Transport(wire, application, whose),
         policies=[ContentDecodePolicy()],
     )
-    try:
-        granted = await credential.get_token_info(scope)
-        return Secret(granted.token), datetime.fromtimestamp(granted.expires_on, UTC)
-    except (RefreshError, ServiceError):
-        raise
-    except (AzureError, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
-        failure = Unavailable(f"{whose}: azure-identity could not use the answer ({type(error).__name__})")
-    raise failure  # outside, so that it carries no context to be printed
+    with without_context():
+        try:
+            granted = await credential.get_token_info(scope)
+            return Secret(granted.token), datetime.fromtimestamp(granted.expires_on, UTC)
+        except (RefreshError, ServiceError):
+            raise
+        except (AzureError, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
+            raise Unavailable(f"{whose}: azure-identity could not use the answer ({type(error).__name__})") from None
 
 
 class _Transport:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from agent.envvars import EnvVars
-from agent.errors import RefreshError, Rejected, Unavailable
+from agent.errors import Rejected, Unavailable, without_context
 from agent.http.client import PATIENCE, HttpClient
 from agent.model import Credential, IdentityToken, Paths, PriorDelivery, Secret
 from agent.providers.azure import environment as variables
@@ -76,28 +76,29 @@ class AzureProvider:
             tenant=settings.tenant_id,
             client=settings.client_id,
         )
-        try:
-            value, expires_at = await exchange(self._wire, application, scope, token.value, whose=self._identity)
-        except ServiceError as refused:
-            question = Attempt(
-                authority=settings.authority.url,
-                tenant=settings.tenant_id,
-                client=settings.client_id,
-                scope=scope,
-                issuer=token.issuer,
-                subject=token.subject,
-                audiences=token.audiences,
-            )
-            failure: RefreshError = sort(refused, question, whose=self._identity, host=host, secrets=[token.value], now=self._clock.now())
-        else:
-            now = self._clock.now()
-            if now < expires_at < now + LONGEST:
-                return value, expires_at
-            reason = "has ended already" if expires_at <= now else "never ends"
-            failure = Unavailable(
-                f"{self._identity}: {host} granted a token that {reason}", remedy="compare the clock of this machine with Entra's"
-            )
-        raise failure  # outside, so that it carries no context to be printed
+        with without_context():
+            try:
+                value, expires_at = await exchange(self._wire, application, scope, token.value, whose=self._identity)
+            except ServiceError as refused:
+                question = Attempt(
+                    authority=settings.authority.url,
+                    tenant=settings.tenant_id,
+                    client=settings.client_id,
+                    scope=scope,
+                    issuer=token.issuer,
+                    subject=token.subject,
+                    audiences=token.audiences,
+                )
+                now = self._clock.now()
+                raise sort(refused, question, whose=self._identity, host=host, secrets=[token.value], now=now) from None
+            else:
+                now = self._clock.now()
+                if now < expires_at < now + LONGEST:
+                    return value, expires_at
+                reason = "has ended already" if expires_at <= now else "never ends"
+                raise Unavailable(
+                    f"{self._identity}: {host} granted a token that {reason}", remedy="compare the clock of this machine with Entra's"
+                )
 
 
 def environment(settings: AzureSettings, identity: str, paths: Paths) -> EnvVars:
