@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -33,6 +34,10 @@ from agent.store import Store
 from agent.tasks import Tasks
 from agent.toolbox import Issuer, Toolbox
 
+if TYPE_CHECKING:
+    from agent.issuer.keyring import Keyring
+    from agent.issuer.read_only import ReadOnlyKeyring
+
 log = structlog.get_logger()
 
 STARTED = 5.0
@@ -50,6 +55,8 @@ class Parts:
     store: Store
     toolbox: Toolbox
     counters: Counters
+    keyring: "Keyring | ReadOnlyKeyring | None"
+    """Of the embedded issuer."""
 
 
 async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
@@ -81,8 +88,8 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
             tasks.start("reload", reloader.run)
             recorder = EventRecorder(parts.store, parts.toolbox, lambda: supervisor.identities, supervisor.bound.uid)
             tasks.start("events", recorder.run)
-            if parts.toolbox.issuer:
-                tasks.start("issuer", parts.toolbox.issuer.keyring.run)
+            if parts.keyring:
+                tasks.start("issuer", parts.keyring.run)
             asyncio.get_running_loop().call_later(STARTED, _collect)
             log.info("agent.started", identities=len(config.identities), control=config.control.socket)
             await stop.wait()
@@ -123,16 +130,17 @@ async def _parts(config: Config, clock: Clock, environ: Mapping[str, str]) -> As
     async with AsyncExitStack() as stack:
         counters = Counters()
         session = await stack.enter_async_context(Session())
-        issuer = None
+        issuer = keyring = None
         if config.issuer:
             from agent.issuer.discovery import keyring_of  # noqa: PLC0415  # cryptography, only where there is an issuer
 
-            keyring = await stack.enter_async_context(keyring_of(config.issuer, clock))
-            issuer = Issuer(url=config.issuer.url.text, keyring=keyring)
+            keyring = keyring_of(config.issuer, clock)
+            await stack.enter_async_context(keyring)
+            issuer = Issuer(url=config.issuer.url.text, keys=keyring.keys)
         clients = await stack.enter_async_context(AwsClients(session.get))
         kube = await stack.enter_async_context(KubeClients(clock, environ))
         toolbox = Toolbox(clock=clock, random=SystemRandom(), counters=counters, http=session.get, issuer=issuer, aws=clients, kube=kube)
-        yield Parts(store=Store(), toolbox=toolbox, counters=counters)
+        yield Parts(store=Store(), toolbox=toolbox, counters=counters, keyring=keyring)
 
 
 async def _publish(stack: AsyncExitStack, config: Config, parts: Parts, capacity: Capacity) -> None:
@@ -142,7 +150,7 @@ async def _publish(stack: AsyncExitStack, config: Config, parts: Parts, capacity
         from agent.serving.discovery import answering  # noqa: PLC0415  # aiohttp.web, which `once` does without
         from agent.serving.listener import listening  # noqa: PLC0415  # the same
 
-        answer = answering(config.issuer.url.text, issuer.keyring)
+        answer = answering(config.issuer.url.text, issuer.keys)
         await stack.enter_async_context(listening(answer, config.issuer.listen, "issuer", capacity=capacity))
 
 
@@ -161,8 +169,7 @@ async def _listen(
     from agent.serving.control import ControlEndpoint  # noqa: PLC0415
     from agent.serving.listener import listening  # noqa: PLC0415
 
-    keyring = parts.toolbox.issuer and parts.toolbox.issuer.keyring
-    collector = Collector(parts.store, parts.counters, clock, reloader, keyring.states if keyring else tuple)
+    collector = Collector(parts.store, parts.counters, clock, reloader, parts.toolbox.issuer.keys.states if parts.toolbox.issuer else tuple)
     control = ControlEndpoint(parts.store, clock, lambda: reloader.refused, tasks.failures, suspensions)
     await stack.enter_async_context(listening(control.answer, [Address("", 0, config.control.socket)], "control", capacity=capacity))
     if any(identity.serve.dialects for identity in config.identities):

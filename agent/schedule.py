@@ -125,6 +125,11 @@ def unchanged_due(span: Span, policy: Policy, now: datetime, fraction: float = 0
     return max(now + timedelta(seconds=UNCHANGED_FLOOR), min(half, due) if due > now else half)
 
 
+def backoff_seconds(failures: int, *, first: float, longest: float) -> float:
+    """Return the pause after so many failures in a row: `first` after one, doubled by each other, at most `longest`."""
+    return min(longest, first * 2.0 ** min(failures - 1, 32))
+
+
 def retry_delay(
     reaction: Reaction, failures: int, backoff: Backoff, random: Random, *, remaining: float | None = None, retry_after: float | None = None
 ) -> float:
@@ -135,7 +140,7 @@ def retry_delay(
     obeyed as long as what is held outlives it.
     """
     ceiling = min(NOT_READY_CAP if reaction is Reaction.NOT_READY else LONGEST_DELAY, backoff.max)
-    delay = ceiling if reaction.needs_a_change else min(ceiling, backoff.initial * 2 ** min(failures, 32))
+    delay = ceiling if reaction.needs_a_change else backoff_seconds(failures + 1, first=backoff.initial, longest=ceiling)
     if remaining is not None and remaining > 0:
         delay = min(delay, remaining / 4)
     delay *= 0.5 + 0.5 * random.random()

@@ -11,7 +11,7 @@ from agent.counters import Counters
 if TYPE_CHECKING:
     import aiohttp
 
-    from agent.issuer.keyring import Keyring
+    from agent.issuer.held_keys import HeldKeys
     from agent.kube.clients import KubeClients
     from agent.providers.aws.client import AwsClients
 
@@ -22,7 +22,7 @@ class Issuer:
 
     url: str
     """The `iss` claim."""
-    keyring: "Keyring"
+    keys: "HeldKeys"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,7 +95,7 @@ async def source(case: Case, keys: ConfigError | None) -> list[Finding]:
 def _keyless(case: Case) -> ConfigError | None:
     """That the agent's own issuer has nothing to sign with, if so."""
     block, issuer = case.config.issuer, case.toolbox.issuer
-    if not case.embedded or block is None or (issuer and issuer.keyring.public_keys()["keys"]):
+    if not case.embedded or block is None or (issuer and issuer.keys.public_keys()["keys"]):
         return None
     remedy = "whoever makes the keys has to bring them there" if block.read_only else f"{START}: it makes the first key"
     return ConfigError(f"issuer: there is no key in {block.state}", remedy=remedy)

@@ -16,7 +16,6 @@ from agent.doctor.case import Case, View, broken, skipped
 from agent.doctor.report import Finding, Sheet, Verdict
 from agent.errors import ConfigError, frames
 from agent.http.session import Session
-from agent.issuer.keyring import Keyring
 from agent.kube.clients import KubeClients
 from agent.providers.aws.client import AwsClients
 from agent.toolbox import Issuer, Toolbox
@@ -50,12 +49,12 @@ async def _keys(config: Config, clock: Clock) -> tuple[Issuer | None, ConfigErro
         return None, None
     from agent.issuer.discovery import keyring_of  # noqa: PLC0415  # cryptography, only where there is an issuer
 
-    keyring: Keyring = keyring_of(config.issuer, clock)
+    keyring = keyring_of(config.issuer, clock)
     try:
         await keyring.glance()
     except ConfigError as error:
-        return Issuer(url=config.issuer.url.text, keyring=keyring), error
-    return Issuer(url=config.issuer.url.text, keyring=keyring), None
+        return Issuer(url=config.issuer.url.text, keys=keyring.keys), error
+    return Issuer(url=config.issuer.url.text, keys=keyring.keys), None
 
 
 async def _walk(case: Case, keys: ConfigError | None) -> Sheet:

@@ -15,6 +15,7 @@ from typing import Any
 
 from agent.clock import Clock
 from agent.errors import ConfigError
+from agent.issuer.held_keys import HeldKeys
 from agent.issuer.keyring import Keyring
 from agent.issuer.read_only import ReadOnlyKeyring
 from agent.issuer.settings import IssuerBlock
@@ -33,7 +34,7 @@ class Exported:
     """Export again before then: a key that is not in these files may sign from that moment on."""
 
 
-def keyring_of(block: IssuerBlock, clock: Clock) -> Keyring:
+def keyring_of(block: IssuerBlock, clock: Clock) -> Keyring | ReadOnlyKeyring:
     """The keyring that this configuration describes, not open yet."""
     if block.read_only:
         return ReadOnlyKeyring(
@@ -53,7 +54,7 @@ def keyring_of(block: IssuerBlock, clock: Clock) -> Keyring:
     )
 
 
-def documents(url: str, keyring: Keyring) -> Mapping[str, Callable[[], dict[str, Any]]]:
+def documents(url: str, keys: HeldKeys) -> Mapping[str, Callable[[], dict[str, Any]]]:
     """Each document by its path below the issuer's URL; the keys first, because the other speaks of them."""
 
     def configuration() -> dict[str, Any]:
@@ -62,11 +63,11 @@ def documents(url: str, keyring: Keyring) -> Mapping[str, Callable[[], dict[str,
             "jwks_uri": url.rstrip("/") + JWKS,
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": keyring.algorithms(),
+            "id_token_signing_alg_values_supported": keys.algorithms(),
             "claims_supported": ["iss", "sub", "aud", "exp", "nbf", "iat", "jti"],
         }
 
-    return {JWKS: keyring.public_keys, CONFIGURATION: configuration}
+    return {JWKS: keys.public_keys, CONFIGURATION: configuration}
 
 
 async def export(block: IssuerBlock, directory: Path, clock: Clock) -> Exported:
@@ -78,12 +79,11 @@ async def export(block: IssuerBlock, directory: Path, clock: Clock) -> Exported:
     keyring = keyring_of(block, clock)
     await keyring.open(shared=True)
     try:
-        if not keyring.public_keys()["keys"]:
+        if not keyring.keys.public_keys()["keys"]:
             raise ConfigError(f"issuer.state: there is no key in {block.state}", remedy="the disk may be full: see the log")
-        rendered = {
-            directory / path[1:]: json.dumps(document(), indent=1) + "\n" for path, document in documents(block.url.text, keyring).items()
-        }
-        complete_until = keyring.complete_until
+        found = documents(block.url.text, keyring.keys)
+        rendered = {directory / path[1:]: json.dumps(document(), indent=1) + "\n" for path, document in found.items()}
+        complete_until = keyring.keys.complete_until
     finally:
         keyring.close()
     try:

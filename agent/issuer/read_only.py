@@ -9,23 +9,23 @@ import asyncio
 import os
 import stat
 import threading
-from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, Never
+from types import TracebackType
+from typing import Never, Self
 
 import structlog
 
 from agent.clock import Clock
-from agent.errors import ConfigError, NotReady, Rejected
-from agent.issuer import rotation
-from agent.issuer.keyring import GLANCES, Held, Keyring
+from agent.errors import ConfigError
+from agent.issuer.held_keys import Held, HeldKeys
 from agent.issuer.keystore import KeyStore
-from agent.issuer.rotation import CACHE
+from agent.issuer.rotation import CACHE, Rhythm
 from agent.offload import in_thread
 
 log = structlog.get_logger()
 
+MAX_READS = 3
+"""Of a directory that another process is changing."""
 LOOK_EVERY = 10.0
 """Seconds between looks at whether other keys lie there. The kubelet itself takes a minute or more to bring a changed Secret."""
 PATIENCE = 10.0
@@ -37,14 +37,19 @@ SILENCE, DISK = "the disk does not answer", "look at the volume"
 Look = tuple[int, int, int, int]
 
 
-class ReadOnlyKeyring(Keyring):
+class ReadOnlyKeyring:
     """The keys at hand stay until others can be read whole."""
 
     def __init__(
         self, state: Path, *, every: float, publish_before: float, longest_lifetime: float, clock: Clock, cache: float = CACHE
     ) -> None:
         """All lengths of time in seconds; the first two are those of whoever makes the keys."""
-        super().__init__(state, "RS256", every, publish_before, longest_lifetime, clock, cache)  # each key says its own algorithm
+        self.keys = HeldKeys(
+            rhythm=Rhythm(every=every, publish_before=publish_before, longest_lifetime=longest_lifetime, cache=cache),
+            clock=clock,
+            remedy=f"put index.json, and the keys that it names, into {state}",
+        )
+        self._clock = clock
         self._state = state
         self._store = KeyStore(state, vet=vet, remedy=REMEDY)
         self._seen: Look | None = None
@@ -55,7 +60,21 @@ class ReadOnlyKeyring(Keyring):
     async def open(self, *, shared: bool = False) -> None:  # noqa: ARG002  # it is shared in any case
         """Reads the keys; where none lie there yet, they are waited for. Raises ConfigError where they are not whole."""
         await self._take_over()
-        self._tell_signer()
+        self.keys.log_signer()
+
+    async def glance(self) -> None:
+        """Read the keys once, for a process that does not run. Raises ConfigError if they cannot be read or are not whole."""
+        self.keys.held = tuple(await in_thread("issuer keys", self._store.glance))
+
+    def close(self) -> None:
+        """Do nothing: no descriptor stays open between two reads."""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
     async def run(self) -> Never:
         """Takes over what is changed, until cancelled; what cannot be used is said once, and ends nothing."""
@@ -69,20 +88,9 @@ class ReadOnlyKeyring(Keyring):
             except (ConfigError, TimeoutError) as error:
                 reason, remedy = (error.message, error.remedy) if isinstance(error, ConfigError) else (SILENCE, DISK)
                 if reason != said:
-                    log.warning("key.not_taken_over", reason=reason, remedy=remedy, keys=len(self._held))
+                    log.warning("key.not_taken_over", reason=reason, remedy=remedy, keys=len(self.keys.held))
                 said = reason
-            self._tell_signer()
-
-    def sign(self, claims: Mapping[str, Any]) -> str:
-        if not self._held:
-            raise NotReady("the issuer has no key yet", remedy=f"put index.json, and the keys that it names, into {self._state}")
-        term = self._terms[rotation.signing(self._terms, self._clock.now())]
-        if claims["exp"] > (self._clock.now() + timedelta(seconds=term.longest_lifetime)).timestamp():
-            raise Rejected(
-                f"the token would live longer than its key is published: that was made for {term.longest_lifetime:.0f} s",
-                remedy="shorten source.lifetime, or have the keys made with a longer issuer.lifetime.max",
-            )
-        return super().sign(claims)
+            self.keys.log_signer()
 
     async def _take_over(self) -> None:
         """Reads the keys if others lie there than those at hand. Raises ConfigError where they cannot be used."""
@@ -90,9 +98,9 @@ class ReadOnlyKeyring(Keyring):
         if found is None:
             return
         self._seen, held = found
-        self._take(held)
+        self.keys.held = held
         if held:
-            log.info("key.taken_over", kids=[term.kid for term in self._terms])
+            log.info("key.taken_over", kids=[term.kid for term in self.keys.terms])
 
     def _read(self) -> tuple[Look | None, tuple[Held, ...]] | None:
         """How the index looks, and the keys; None where it looks as it did. For a thread, and never for two at a time."""
@@ -100,12 +108,12 @@ class ReadOnlyKeyring(Keyring):
             raise ConfigError(SILENCE, remedy=DISK)
         failures = 0
         try:
-            while (seen := self._look()) != self._seen or not self._held:
+            while (seen := self._look()) != self._seen or not self.keys.held:
                 try:
                     return seen, self._whole()
                 except ConfigError:  # whoever fills it may have been at it just now
                     failures += 1
-                    if failures == GLANCES:
+                    if failures == MAX_READS:
                         raise
             return None
         finally:
@@ -113,7 +121,7 @@ class ReadOnlyKeyring(Keyring):
 
     def _whole(self) -> tuple[Held, ...]:
         held = tuple(self._store.glance())
-        if self._held and not held:
+        if self.keys.held and not held:
             raise ConfigError(f"issuer.state: {self._state} holds no key any more", remedy=REMEDY)
         return held
 

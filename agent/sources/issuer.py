@@ -56,7 +56,7 @@ class IssuerSource:
             "jti": str(uuid4()),
         }
         try:
-            text = issuer.keyring.sign(claims)
+            text = issuer.keys.sign(claims)
         except NotReady as error:
             raise NotReady(f"{self._identity}: {error.message}", remedy=error.remedy) from None
         except Rejected as error:
@@ -70,7 +70,7 @@ class IssuerSource:
 
         Without any key at hand, which one is missing cannot be told, and the token passes.
         """
-        published = {key["kid"] for key in self._toolbox.issuer.keyring.public_keys()["keys"]} if self._toolbox.issuer else set()
+        published = {key["kid"] for key in self._toolbox.issuer.keys.public_keys()["keys"]} if self._toolbox.issuer else set()
         if published and key_id(token.value.reveal()) not in published:
             raise Rejected(
                 f"{self._identity}: the issuer no longer has the key that signed the token",

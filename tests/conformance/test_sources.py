@@ -61,7 +61,7 @@ async def from_file(folder):
 @asynccontextmanager
 async def from_issuer(folder):
     async with Keyring(folder / "state", "ES256", 30 * DAY, DAY, DAY, WallClock()) as keyring:
-        given = Given({"type": "issuer", "subject": "demo"}, tools(issuer=Issuer(url="https://i.example", keyring=keyring)), lambda: None)
+        given = Given({"type": "issuer", "subject": "demo"}, tools(issuer=Issuer(url="https://i.example", keys=keyring.keys)), lambda: None)
 
         def spoil():
             given.source = sources.build(given.settings, "demo", tools())

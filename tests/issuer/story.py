@@ -48,7 +48,7 @@ def keyring(state: Path, clock: FakeClock) -> Keyring:
 
 def sign(ring: Keyring, clock: FakeClock) -> tuple[float, str]:
     expiry = clock.now().timestamp() + LENGTHS["longest_lifetime"]
-    return expiry, ring.sign({"exp": expiry})
+    return expiry, ring.keys.sign({"exp": expiry})
 
 
 async def live(state: Path, ledger: int) -> None:
@@ -58,7 +58,7 @@ async def live(state: Path, ledger: int) -> None:
             clock.jump((START + timedelta(seconds=moment) - clock.now()).total_seconds())
             os.write(ledger, json.dumps({"moment": moment}).encode() + b"\n")
             await ring.rotate()
-            shown = [key["kid"] for key in ring.public_keys()["keys"]]
+            shown = [key["kid"] for key in ring.keys.public_keys()["keys"]]
             os.write(ledger, json.dumps({"moment": moment, "token": sign(ring, clock), "shown": shown}).encode() + b"\n")
 
 
@@ -75,14 +75,14 @@ async def look(state: Path, ledger: Path) -> int:
     first = next(iter(seen_from), None)
     async with keyring(state, clock) as ring:
         found = {path.name for path in state.iterdir()}
-        assert found == {"index.json", *(f"key-{kid}.pem" for kid, _, _ in ring.states())}, found
-        for kid, phase, since in ring.states():
+        assert found == {"index.json", *(f"key-{kid}.pem" for kid, _, _ in ring.keys.states())}, found
+        for kid, phase, since in ring.keys.states():
             if phase == "published":
                 seen_from[kid] = max(since, seen_from.get(kid, since))
         for _ in range(30):
             await ring.rotate()
             now = clock.now()
-            published = {key["kid"]: jwt.PyJWK(key) for key in ring.public_keys()["keys"]}
+            published = {key["kid"]: jwt.PyJWK(key) for key in ring.keys.public_keys()["keys"]}
             for kid in published:
                 seen_from.setdefault(kid, now)
             tokens.append(sign(ring, clock))

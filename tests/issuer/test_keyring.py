@@ -32,7 +32,7 @@ def keyring(state: Path, clock: FakeClock, algorithm: Any = "ES256", **lengths: 
 
 
 def token(ring: Keyring, clock: FakeClock, lifetime: float) -> str:
-    return ring.sign({"iss": "https://issuer.example", "sub": "it", "exp": clock.now().timestamp() + lifetime})
+    return ring.keys.sign({"iss": "https://issuer.example", "sub": "it", "exp": clock.now().timestamp() + lifetime})
 
 
 def kid_of(text: str) -> str:
@@ -53,7 +53,7 @@ def verify(text: str, published: dict[str, Any]) -> dict[str, Any]:
 
 def by_state(ring: Keyring) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {"published": [], "signing": [], "retired": []}
-    for kid, state, _ in ring.states():
+    for kid, state, _ in ring.keys.states():
         found[state].append(kid)
     return found
 
@@ -70,7 +70,7 @@ class Witness:
 
     def look(self) -> None:
         now = self.clock.now()
-        published = self.ring.public_keys()
+        published = self.ring.keys.public_keys()
         for key in published["keys"]:
             self.seen.setdefault(key["kid"], now)
         text = token(self.ring, self.clock, self.lifetime)
@@ -111,8 +111,8 @@ async def test_every_living_token_has_its_key_published_and_no_key_signs_before_
         assert len(witness.seen) > rotations
         assert witness.verified > rotations
         at_most = 3 + (chosen["longest_lifetime"] + chosen.get("cache", HOUR)) // chosen["every"]
-        assert len(ring.public_keys()["keys"]) <= at_most, "spent keys are dropped"
-        assert len(list((tmp_path / "state").glob("*.pem"))) == len(ring.public_keys()["keys"]), "and deleted"
+        assert len(ring.keys.public_keys()["keys"]) <= at_most, "spent keys are dropped"
+        assert len(list((tmp_path / "state").glob("*.pem"))) == len(ring.keys.public_keys()["keys"]), "and deleted"
 
 
 async def test_an_rsa_key_is_named_by_its_public_half_and_the_set_holds_nothing_private(tmp_path: Path) -> None:
@@ -123,12 +123,12 @@ async def test_an_rsa_key_is_named_by_its_public_half_and_the_set_holds_nothing_
 
     clock = FakeClock()
     async with keyring(tmp_path / "state", clock, "RS256") as ring:
-        (published,) = ring.public_keys()["keys"]
+        (published,) = ring.keys.public_keys()["keys"]
         assert set(published) == {"kty", "alg", "use", "kid", "n", "e"}
         assert (published["kty"], published["alg"], published["use"], published["e"]) == ("RSA", "RS256", "sig", "AQAB")
         text = token(ring, clock, 60)
         assert jwt.get_unverified_header(text) == {"alg": "RS256", "typ": "JWT", "kid": published["kid"]}
-        assert verify(text, ring.public_keys())["sub"] == "it"
+        assert verify(text, ring.keys.public_keys())["sub"] == "it"
         der = jwt.PyJWK(published).key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         assert published["kid"] == urlsafe_b64encode(sha256(der).digest()).rstrip(b"=").decode()
 
@@ -136,7 +136,7 @@ async def test_an_rsa_key_is_named_by_its_public_half_and_the_set_holds_nothing_
 async def test_an_ec_key_is_published_with_its_point_and_nothing_private(tmp_path: Path) -> None:
     clock = FakeClock()
     async with keyring(tmp_path / "state", clock) as ring:
-        (published,) = ring.public_keys()["keys"]
+        (published,) = ring.keys.public_keys()["keys"]
         assert set(published) == {"kty", "alg", "use", "kid", "crv", "x", "y"}
         assert len(published["x"]) == len(published["y"]) == 43, "padded to the curve's 32 bytes (RFC 7518, 6.2.1.2)"
         assert "key" not in repr(ring).lower() or published["x"] not in repr(ring)
@@ -145,29 +145,29 @@ async def test_an_ec_key_is_published_with_its_point_and_nothing_private(tmp_pat
 async def test_the_phases_of_a_key_follow_the_clock(tmp_path: Path) -> None:
     clock = FakeClock()
     async with keyring(tmp_path / "state", clock) as ring:
-        ((first, state, since),) = ring.states()
+        ((first, state, since),) = ring.keys.states()
         assert (state, since) == ("signing", START)
         clock.jump(29 * DAY - 1)
         await ring.rotate()
-        assert len(ring.states()) == 1
+        assert len(ring.keys.states()) == 1
         clock.jump(1)
         await ring.rotate()
-        _, (second, state, since) = ring.states()
+        _, (second, state, since) = ring.keys.states()
         assert (state, since) == ("published", START + timedelta(days=29))
         clock.jump(DAY)
-        assert ring.states() == [(first, "retired", START + timedelta(days=30)), (second, "signing", START + timedelta(days=30))]
+        assert ring.keys.states() == [(first, "retired", START + timedelta(days=30)), (second, "signing", START + timedelta(days=30))]
         clock.jump(49 * HOUR - 1)
         await ring.rotate()
-        assert [kid for kid, _, _ in ring.states()] == [first, second]
+        assert [kid for kid, _, _ in ring.keys.states()] == [first, second]
         clock.jump(1)
         await ring.rotate()
-        assert [kid for kid, _, _ in ring.states()] == [second]
+        assert [kid for kid, _, _ in ring.keys.states()] == [second]
 
 
 async def test_an_agent_that_was_off_when_a_key_was_due_publishes_it_long_enough_before_it_signs(tmp_path: Path) -> None:
     clock = FakeClock()
     async with keyring(tmp_path / "state", clock) as ring:
-        ((first, _, _),) = ring.states()
+        ((first, _, _),) = ring.keys.states()
     clock.jump(100 * DAY)
     async with keyring(tmp_path / "state", clock) as ring:
         assert by_state(ring)["signing"] == [first]
@@ -184,10 +184,10 @@ async def test_a_restart_keeps_every_key(tmp_path: Path) -> None:
     async with keyring(tmp_path / "state", clock) as ring:
         clock.jump(29 * DAY)
         await ring.rotate()
-        before, published, text = ring.states(), ring.public_keys(), token(ring, clock, 60)
+        before, published, text = ring.keys.states(), ring.keys.public_keys(), token(ring, clock, 60)
     async with keyring(tmp_path / "state", clock) as ring:
-        assert (ring.states(), ring.public_keys()) == (before, published)
-        verify(text, ring.public_keys())
+        assert (ring.keys.states(), ring.keys.public_keys()) == (before, published)
+        verify(text, ring.keys.public_keys())
 
 
 async def test_a_clock_set_back_lets_the_key_before_sign_again_and_drops_nothing(tmp_path: Path) -> None:
@@ -196,13 +196,13 @@ async def test_a_clock_set_back_lets_the_key_before_sign_again_and_drops_nothing
         clock.jump(29 * DAY)
         await ring.rotate()
         clock.jump(DAY + HOUR)
-        first, second = (kid for kid, _, _ in ring.states())
+        first, second = (kid for kid, _, _ in ring.keys.states())
         assert kid_of(token(ring, clock, 60)) == second
         for back, signer in ((2 * HOUR, first), (365 * DAY, first)):
             clock.jump(-back)
             await ring.rotate()
             assert kid_of(token(ring, clock, 60)) == signer
-            assert {key["kid"] for key in ring.public_keys()["keys"]} == {first, second}, "nothing dropped, nothing made"
+            assert {key["kid"] for key in ring.keys.public_keys()["keys"]} == {first, second}, "nothing dropped, nothing made"
         clock.jump(365 * DAY + 2 * HOUR)
         await ring.rotate()
         assert kid_of(token(ring, clock, 60)) == second
@@ -211,7 +211,7 @@ async def test_a_clock_set_back_lets_the_key_before_sign_again_and_drops_nothing
 async def test_a_clock_that_leaps_a_year_still_gives_the_next_key_its_time(tmp_path: Path) -> None:
     clock = FakeClock()
     async with keyring(tmp_path / "state", clock) as ring:
-        ((first, _, _),) = ring.states()
+        ((first, _, _),) = ring.keys.states()
         clock.jump(365 * DAY)
         await ring.rotate()
         assert by_state(ring)["signing"] == [first]
@@ -221,7 +221,7 @@ async def test_a_clock_that_leaps_a_year_still_gives_the_next_key_its_time(tmp_p
 async def test_a_key_made_by_a_clock_that_ran_ahead_is_said_once(tmp_path: Path) -> None:
     clock = FakeClock()
     async with keyring(tmp_path / "state", clock) as ring:
-        ((first, _, _),) = ring.states()
+        ((first, _, _),) = ring.keys.states()
         clock.jump(365 * DAY)
         await ring.rotate()
         clock.jump(-365 * DAY)
@@ -242,7 +242,7 @@ async def test_tokens_signed_under_a_longer_limit_keep_their_key_after_the_limit
     async with keyring(tmp_path / "state", clock, longest_lifetime=HOUR) as ring:
         clock.jump(20 * DAY)
         await ring.rotate()
-        verify(text, ring.public_keys())
+        verify(text, ring.keys.public_keys())
 
 
 async def test_a_raised_limit_holds_for_keys_that_were_made_under_the_lower_one(tmp_path: Path) -> None:
@@ -257,26 +257,26 @@ async def test_a_raised_limit_holds_for_keys_that_were_made_under_the_lower_one(
     async with keyring(tmp_path / "state", clock, longest_lifetime=HOUR) as ring:
         clock.jump(20 * DAY)
         await ring.rotate()
-        verify(text, ring.public_keys())
+        verify(text, ring.keys.public_keys())
 
 
 async def test_another_algorithm_is_published_first_and_signs_when_it_has_been_long_enough(tmp_path: Path) -> None:
     clock = FakeClock()
     async with keyring(tmp_path / "state", clock, "RS256") as ring:
-        assert ring.algorithms() == ["RS256"]
+        assert ring.keys.algorithms() == ["RS256"]
     clock.jump(HOUR)
     async with keyring(tmp_path / "state", clock, "ES256") as ring:
-        assert ring.algorithms() == ["ES256", "RS256"]
+        assert ring.keys.algorithms() == ["ES256", "RS256"]
         await ring.rotate()
-        assert len(ring.states()) == 2, "once"
+        assert len(ring.keys.states()) == 2, "once"
         assert jwt.get_unverified_header(token(ring, clock, 60))["alg"] == "RS256"
         clock.jump(DAY)
         assert jwt.get_unverified_header(token(ring, clock, 60))["alg"] == "ES256"
 
 
 async def test_the_key_set_may_be_cached_no_longer_than_a_key_is_published_before_it_signs(tmp_path: Path) -> None:
-    assert keyring(tmp_path / "state", FakeClock()).max_age == 3600
-    assert keyring(tmp_path / "state", FakeClock(), publish_before=60.0).max_age == 60
+    assert keyring(tmp_path / "state", FakeClock()).keys.max_age == 3600
+    assert keyring(tmp_path / "state", FakeClock(), publish_before=60.0).keys.max_age == 60
 
 
 async def test_a_token_that_would_outlive_its_key_is_not_signed(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ async def test_an_agent_waits_a_moment_for_an_export_or_its_predecessor_to_let_g
     assert not opening.done()
     exporting.close()
     await opening
-    assert starting.public_keys() == exporting.public_keys()
+    assert starting.keys.public_keys() == exporting.keys.public_keys()
     starting.close()
 
 
@@ -319,7 +319,7 @@ async def test_a_second_reader_sees_what_is_published_and_changes_nothing(tmp_pa
         stray.touch()
         reader = keyring(tmp_path / "state", clock)
         await reader.open(shared=True)
-        assert reader.public_keys() == ring.public_keys()
+        assert reader.keys.public_keys() == ring.keys.public_keys()
         assert stray.exists(), "what looks stray may be the other's change under way"
         reader.close()
 
@@ -329,8 +329,8 @@ async def test_a_reader_without_an_agent_makes_the_next_key_well_ahead_and_only_
     for _ in range(2):
         ring = keyring(tmp_path / "state", clock)
         await ring.open(shared=True)
-        assert [state for _, state, _ in ring.states()] == ["signing", "published"]
-        assert ring.complete_until == START + timedelta(days=60)
+        assert [state for _, state, _ in ring.keys.states()] == ["signing", "published"]
+        assert ring.keys.complete_until == START + timedelta(days=60)
         ring.close()
 
 
@@ -370,7 +370,7 @@ async def test_running_rotates_by_itself(tmp_path: Path) -> None:
         seen: set[str] = set()
 
         def enough() -> bool:
-            seen.update(key["kid"] for key in ring.public_keys()["keys"])
+            seen.update(key["kid"] for key in ring.keys.public_keys()["keys"])
             return len(seen) > 5
 
         await passing(clock, enough, step=1.0)
@@ -380,18 +380,18 @@ async def test_a_bad_disk_ends_nothing_and_the_key_made_meanwhile_is_used_when_i
     clock = FakeClock()
     state = tmp_path / "state"
     async with keyring(state, clock) as ring, running(ring):
-        before = ring.public_keys()
+        before = ring.keys.public_keys()
         with capture_logs() as logged:
             with bad_disk(state):
                 clock.jump(30 * DAY)
                 await passing(clock, lambda: len([entry for entry in logged if entry["event"] == "key.rotation_failed"]) >= 5, step=5.0)
-                assert ring.public_keys()["keys"][:1] == before["keys"]
-                assert len(ring.public_keys()["keys"]) == 2, "shown already: the disk may hold the date after all"
+                assert ring.keys.public_keys()["keys"][:1] == before["keys"]
+                assert len(ring.keys.public_keys()["keys"]) == 2, "shown already: the disk may hold the date after all"
                 assert kid_of(token(ring, clock, 60)) == before["keys"][0]["kid"]
                 assert len(list(state.glob("*.pem"))) == 2, "one new key, however many tries"
-            await passing(clock, lambda: len(ring.states()) == 2, step=5.0)
+            await passing(clock, lambda: len(ring.keys.states()) == 2, step=5.0)
         assert [entry["event"] for entry in logged][-2:] == ["key.published", "key.rotation_recovered"]
-        (_, newcomer) = ring.states()
+        (_, newcomer) = ring.keys.states()
         assert newcomer[2] > START + timedelta(days=30), "published since it could be, not since it should have been"
         assert len(list(state.glob("*.pem"))) == 2
 
@@ -409,9 +409,9 @@ async def test_a_full_disk_is_not_filled_further(tmp_path: Path, monkeypatch: py
                 with pytest.raises(OSError, match="No space left"):
                     await ring.rotate()
                 assert {path.name for path in state.iterdir()} == before
-                assert len(ring.states()) == 1
+                assert len(ring.keys.states()) == 1
         await ring.rotate()
-        assert len(ring.public_keys()["keys"]) == 2
+        assert len(ring.keys.public_keys()["keys"]) == 2
 
 
 async def test_without_a_first_key_the_issuer_says_so_and_goes_on_trying(tmp_path: Path) -> None:
@@ -423,10 +423,10 @@ async def test_without_a_first_key_the_issuer_says_so_and_goes_on_trying(tmp_pat
         await ring.open()
         with pytest.raises(NotReady, match="no key yet"):
             token(ring, clock, 60)
-        assert ring.states() == []
+        assert ring.keys.states() == []
     async with running(ring):
-        await passing(clock, lambda: ring.states() != [], step=1.0)
-        verify(token(ring, clock, 60), ring.public_keys())
+        await passing(clock, lambda: ring.keys.states() != [], step=1.0)
+        verify(token(ring, clock, 60), ring.keys.public_keys())
     ring.close()
 
 
@@ -438,7 +438,7 @@ async def test_a_key_is_shown_before_its_publication_is_dated(tmp_path: Path) ->
         write = ring._store.index
 
         def slow(terms: Any) -> None:
-            shown.append(len(ring.public_keys()["keys"]))
+            shown.append(len(ring.keys.public_keys()["keys"]))
             clock.jump(HOUR)
             write(terms)
 
@@ -446,7 +446,7 @@ async def test_a_key_is_shown_before_its_publication_is_dated(tmp_path: Path) ->
         clock.jump(29 * DAY)
         await ring.rotate()
         assert shown == [2]
-        assert ring.states()[1][2] == START + timedelta(days=29)
+        assert ring.keys.states()[1][2] == START + timedelta(days=29)
 
 
 def test_the_state_survives_being_killed_before_any_call_to_the_file_system(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def given(volume: Path, clock: FakeClock, **lengths: float) -> ReadOnlyKeyring:
 
 
 def signed(ring: Keyring, clock: FakeClock, lifetime: float = HOUR) -> str:
-    return ring.sign({"sub": "it", "exp": clock.now().timestamp() + lifetime})
+    return ring.keys.sign({"sub": "it", "exp": clock.now().timestamp() + lifetime})
 
 
 def kid(text: str) -> str:
@@ -94,7 +94,7 @@ def kid(text: str) -> str:
 
 
 def kids(ring: Keyring) -> list[str]:
-    return [str(key["kid"]) for key in ring.public_keys()["keys"]]
+    return [str(key["kid"]) for key in ring.keys.public_keys()["keys"]]
 
 
 def tree(folder: Path) -> dict[str, Any]:
@@ -136,11 +136,11 @@ async def test_all_agents_sign_with_the_key_whose_turn_it_is_and_none_writes(sec
         for ring in rings:
             text = signed(ring, clock)
             assert kid(text) == kid(signed(secret.maker, clock))
-            key = jwt.PyJWK(secret.maker.public_keys()["keys"][0])
+            key = jwt.PyJWK(secret.maker.keys.public_keys()["keys"][0])
             assert jwt.decode(text, key, algorithms=["ES256"], options={"verify_exp": False})["sub"] == "it"
-            assert ring.public_keys() == secret.maker.public_keys()
-            assert ring.states() == secret.maker.states()
-            assert ring.algorithms() == ["ES256"]
+            assert ring.keys.public_keys() == secret.maker.keys.public_keys()
+            assert ring.keys.states() == secret.maker.keys.states()
+            assert ring.keys.algorithms() == ["ES256"]
         await look(clock)
         clock.jump(100 * DAY)  # rotation is somebody else's
         await look(clock)
@@ -255,7 +255,7 @@ async def test_a_secret_that_is_not_there_yet_is_waited_for(secret: Secret, cloc
         with pytest.raises(NotReady, match="no key yet") as caught:
             signed(ring, clock)
         assert "index.json" in caught.value.remedy
-        assert ring.states() == []
+        assert ring.keys.states() == []
         await look(clock)
         secret.mount()
         await look(clock)
@@ -336,5 +336,5 @@ async def test_the_configuration_chooses_and_an_export_holds_what_lies_there(sec
     async with discovery.keyring_of(block, clock) as ring:
         assert kid(signed(ring, clock)) == kids(secret.maker)[0]
     await discovery.export(block, tmp_path / "site", clock)
-    assert json.loads((tmp_path / "site" / "jwks").read_text()) == secret.maker.public_keys()
+    assert json.loads((tmp_path / "site" / "jwks").read_text()) == secret.maker.keys.public_keys()
     assert tree(volume) == before

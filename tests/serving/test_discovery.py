@@ -34,7 +34,7 @@ async def served(tmp_path: Path, url: str = "https://issuer.example", **lengths:
     clock = FakeClock()
     chosen = {"every": 30 * DAY, "publish_before": DAY, "longest_lifetime": 2 * DAY, **lengths}
     async with Keyring(tmp_path / "state", "ES256", **chosen, clock=clock) as keyring:
-        async with TestClient(RawTestServer(answering(url, keyring))) as client:
+        async with TestClient(RawTestServer(answering(url, keyring.keys))) as client:
             yield client, keyring, clock
 
 
@@ -52,12 +52,12 @@ async def test_a_verifier_finds_the_keys_by_way_of_the_configuration(tmp_path: P
         assert found["id_token_signing_alg_values_supported"] == ["ES256"]
         answer = await client.get("/jwks")
         assert answer.headers["Cache-Control"] == "public, max-age=3600"
-        assert await answer.json() == keyring.public_keys()
+        assert await answer.json() == keyring.keys.public_keys()
 
 
 async def test_pyjwts_own_client_verifies_a_token_with_what_is_served(tmp_path: Path) -> None:
     async with served(tmp_path) as (client, keyring, clock):
-        text = keyring.sign({"sub": "it", "exp": clock.now().timestamp() + 60})
+        text = keyring.keys.sign({"sub": "it", "exp": clock.now().timestamp() + 60})
         keys = jwt.PyJWKSet.from_dict(await (await client.get("/jwks")).json())
         key = keys[jwt.get_unverified_header(text)["kid"]]
         assert jwt.decode(text, key, algorithms=["ES256"], options={"verify_exp": False})["sub"] == "it"
@@ -123,7 +123,7 @@ async def test_a_cached_copy_is_gone_before_a_key_signs_that_it_lacks(tmp_path: 
 
 async def test_without_a_key_the_answer_is_to_come_back_and_is_not_cached(tmp_path: Path) -> None:
     closed = Keyring(tmp_path / "state", "ES256", 30 * DAY, DAY, DAY, FakeClock())
-    async with TestClient(RawTestServer(answering("https://issuer.example", closed))) as client:
+    async with TestClient(RawTestServer(answering("https://issuer.example", closed.keys))) as client:
         answer = await client.get("/jwks")
         assert (answer.status, answer.headers["Retry-After"], answer.headers["Cache-Control"]) == (503, "1", "no-store")
 
@@ -145,7 +145,7 @@ async def test_an_export_holds_the_next_key_long_before_it_signs(tmp_path: Path)
     async with discovery.keyring_of(block(tmp_path), clock) as keyring:
         for moment in (0, 30 * DAY, 30 * DAY - 1):
             clock.jump(moment)
-            signed_by = jwt.get_unverified_header(keyring.sign({"exp": clock.now().timestamp() + 60}))["kid"]
+            signed_by = jwt.get_unverified_header(keyring.keys.sign({"exp": clock.now().timestamp() + 60}))["kid"]
             await keyring.rotate()
             assert signed_by in {key["kid"] for key in keys}, "the copy is complete for as long as it says"
 
@@ -154,7 +154,7 @@ async def test_an_export_beside_a_running_agent_holds_what_the_agent_publishes(t
     clock = FakeClock()
     async with discovery.keyring_of(block(tmp_path), clock) as keyring:
         exported = await discovery.export(block(tmp_path), tmp_path / "site", clock)
-        assert json.loads((tmp_path / "site" / "jwks").read_text()) == keyring.public_keys()
+        assert json.loads((tmp_path / "site" / "jwks").read_text()) == keyring.keys.public_keys()
         assert exported.complete_until == START + timedelta(days=30)
         clock.jump(29 * DAY)
         await keyring.rotate()

@@ -29,39 +29,48 @@ async def no_http() -> Any:
 
 
 @pytest.fixture
-async def toolbox(tmp_path: Path) -> AsyncIterator[Toolbox]:
-    clock = FakeClock(START + timedelta(milliseconds=700))
+def clock() -> FakeClock:
+    return FakeClock(START + timedelta(milliseconds=700))
+
+
+@pytest.fixture
+async def keyring(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Keyring]:
     async with Keyring(tmp_path / "state", "ES256", 30 * DAY, DAY, DAY, clock) as keyring:
-        yield Toolbox(clock=clock, random=Random(1), counters=Counters(), http=no_http, issuer=Issuer(url=URL, keyring=keyring))
+        yield keyring
+
+
+@pytest.fixture
+def toolbox(clock: FakeClock, keyring: Keyring) -> Toolbox:
+    return Toolbox(clock=clock, random=Random(1), counters=Counters(), http=no_http, issuer=Issuer(url=URL, keys=keyring.keys))
 
 
 def claims_of(toolbox: Toolbox, text: str) -> dict[str, Any]:
     """Verified against the published keys."""
     assert toolbox.issuer
-    (key,) = toolbox.issuer.keyring.public_keys()["keys"]
+    (key,) = toolbox.issuer.keys.public_keys()["keys"]
     unchecked = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False}
     return jwt.decode(text, jwt.PyJWK(key), algorithms=["ES256"], options=unchecked)
 
 
-async def test_a_token_of_a_lost_key_is_not_confirmed_and_of_a_retired_one_is(toolbox: Toolbox, tmp_path: Path) -> None:
+async def test_a_token_of_a_lost_key_is_not_confirmed_and_of_a_retired_one_is(toolbox: Toolbox, keyring: Keyring, tmp_path: Path) -> None:
     settings = IssuerSettings(subject="demo", lifetime=Duration(3600))
     source = IssuerSource(settings, "one", toolbox)
     before = await source.fetch(["a"])
     source.confirm(before)
     assert toolbox.issuer
     toolbox.clock.jump(31 * DAY)  # type: ignore[attr-defined]
-    await toolbox.issuer.keyring.rotate()
+    await keyring.rotate()
     toolbox.clock.jump(DAY + 1)  # type: ignore[attr-defined]
     assert key_id((await source.fetch(["a"])).value.reveal()) != key_id(before.value.reveal())
     source.confirm(before)
-    async with Keyring(tmp_path / "new", "ES256", 30 * DAY, DAY, DAY, toolbox.clock) as keyring:
-        other = IssuerSource(settings, "one", replace(toolbox, issuer=Issuer(url=URL, keyring=keyring)))
+    async with Keyring(tmp_path / "new", "ES256", 30 * DAY, DAY, DAY, toolbox.clock) as another:
+        other = IssuerSource(settings, "one", replace(toolbox, issuer=Issuer(url=URL, keys=another.keys)))
         with pytest.raises(Rejected, match="no longer has the key that signed the token") as refused:
             other.confirm(before)
         assert "restore it" in refused.value.remedy
         assert before.value.reveal()[:20] not in str(refused.value)
     unopened = Keyring(tmp_path / "none", "ES256", 30 * DAY, DAY, DAY, toolbox.clock)
-    IssuerSource(settings, "one", replace(toolbox, issuer=Issuer(url=URL, keyring=unopened))).confirm(before)
+    IssuerSource(settings, "one", replace(toolbox, issuer=Issuer(url=URL, keys=unopened.keys))).confirm(before)
 
 
 async def test_a_token_says_who_for_whom_and_until_when(toolbox: Toolbox) -> None:
@@ -116,7 +125,7 @@ async def test_without_an_issuer_it_is_not_ready(toolbox: Toolbox) -> None:
 async def test_without_a_key_it_is_not_ready_by_name(toolbox: Toolbox, tmp_path: Path) -> None:
     closed = Keyring(tmp_path / "other", "ES256", 30 * DAY, DAY, DAY, toolbox.clock)
     with pytest.raises(NotReady, match=r"^early: the issuer has no key yet"):
-        await IssuerSource(IssuerSettings(subject="it"), "early", replace(toolbox, issuer=Issuer(url=URL, keyring=closed))).fetch(["a"])
+        await IssuerSource(IssuerSettings(subject="it"), "early", replace(toolbox, issuer=Issuer(url=URL, keys=closed.keys))).fetch(["a"])
 
 
 async def test_only_the_clock_makes_its_tokens_old(toolbox: Toolbox) -> None:
