@@ -1,4 +1,4 @@
-"""The command line: what may be typed, and which function each command is.
+"""The command line: its commands and options, and the function of each command.
 
 Commands are imported when they are chosen: `status` loads neither aiohttp nor any SDK.
 """
@@ -14,17 +14,17 @@ from typing import Any
 
 from agent import __version__
 
-CONFIG = "/etc/wi-agent/config.yaml"
+DEFAULT_CONFIG = "/etc/wi-agent/config.yaml"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit status."""
+    """Run one command; return its exit status."""
     options = _parser().parse_args(arguments)
     options.explicit = bool(options.config or os.environ.get("WI_AGENT_CONFIG"))
-    options.config = Path(options.config or os.environ.get("WI_AGENT_CONFIG") or CONFIG)
+    options.config = Path(options.config or os.environ.get("WI_AGENT_CONFIG") or DEFAULT_CONFIG)
     module, function = options.command
     if module == "daemon":
-        gc.disable()  # next to nothing of what is loaded is garbage, and looking for it takes 60 ms; `app` has it on again
+        gc.disable()  # imports leave next to no garbage, and searching for it takes 60 ms; `app` enables it again
     command: Callable[[argparse.Namespace], int] = getattr(import_module(f"agent.commands.{module}"), function)
     try:
         return command(options)
@@ -38,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     everywhere = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     _everywhere(everywhere)
-    parser = argparse.ArgumentParser(prog="wi-agent", description="Keeps workload credentials fresh.")
+    parser = argparse.ArgumentParser(
+        prog="wi-agent", description="Keeps short-lived cloud credentials of workloads fresh, in files and on a metadata endpoint."
+    )
     parser.add_argument("--version", action="version", version=f"wi-agent {__version__}")
     parser.set_defaults(config=None, socket=None, log_level="info", log_format="json")
     _everywhere(parser, default=argparse.SUPPRESS)
@@ -51,36 +53,37 @@ def _parser() -> argparse.ArgumentParser:
 
     add("run", "daemon", "run", "run the daemon")
     one = add("once", "daemon", "once", "deliver every identity once, then exit: for init containers, Jobs and cron")
-    one.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="seconds to wait at most (60)")
-    add("check", "check", "check", "validate the configuration and say everything that is wrong with it")
+    one.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="timeout in seconds (60)")
+    add("check", "check", "check", "check the configuration and print every error with its line")
     add("schema", "check", "schema", "print the JSON Schema of the configuration")
-    status = add("status", "client", "status", "show every identity and how it stands")
-    status.add_argument("--json", action="store_true", help="as JSON")
-    status.add_argument("--watch", action="store_true", help="again every second, until interrupted")
+    status = add("status", "client", "status", "show the state, age and expiry of every identity")
+    status.add_argument("--json", action="store_true", help="print JSON")
+    status.add_argument("--watch", action="store_true", help="repeat every second until interrupted")
     renew = add("renew", "client", "renew", "refresh identities now")
-    renew.add_argument("names", nargs="*", metavar="NAME")
-    renew.add_argument("--all", action="store_true", help="all of them")
+    renew.add_argument("names", nargs="*", metavar="NAME", help="identities to refresh")
+    renew.add_argument("--all", action="store_true", help="refresh all identities")
     revoke = add("revoke", "client", "revoke", "withdraw an identity now, until it is renewed by name")
-    revoke.add_argument("name", metavar="NAME")
-    wait = add("wait", "client", "wait", "return when every required identity is delivered")
-    wait.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="seconds to wait at most (60)")
+    revoke.add_argument("name", metavar="NAME", help="identity to withdraw")
+    wait = add("wait", "client", "wait", "wait until every required identity is delivered")
+    wait.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="timeout in seconds (60)")
     doctor = add(
-        "doctor", "doctor", "doctor", "walk from source to endpoint, say what is broken and what to type, and what the cloud has to trust"
+        "doctor",
+        "doctor",
+        "doctor",
+        "check every link from source to endpoint; print what is broken, what to type, and the trust policy for the cloud",
     )
-    doctor.add_argument("name", nargs="?", metavar="NAME", help="this identity only")
-    env = add("env", "env", "env", "print the variables that make SDKs use an identity")
-    env.add_argument("name", metavar="NAME")
-    env.add_argument("--via", choices=("endpoint", "files"), help="by default the endpoint, where it serves the identity")
-    env.add_argument(
-        "--dialect", metavar="DIALECT", help="of the endpoint, where an identity has several: by default the first of serve.dialects"
-    )
-    env.add_argument("--format", choices=("shell", "dotenv", "yaml"), default="shell")
+    doctor.add_argument("name", nargs="?", metavar="NAME", help="check this identity only")
+    env = add("env", "env", "env", "print the environment variables that make SDKs use an identity")
+    env.add_argument("name", metavar="NAME", help="identity to use")
+    env.add_argument("--via", choices=("endpoint", "files"), help="default: the endpoint if it serves the identity, else files")
+    env.add_argument("--dialect", metavar="DIALECT", help="dialect of the endpoint (default: the first of serve.dialects)")
+    env.add_argument("--format", choices=("shell", "dotenv", "yaml"), default="shell", help="default: shell")
     _issuer(commands, everywhere)
     return parser
 
 
 def _issuer(commands: Any, everywhere: argparse.ArgumentParser) -> None:
-    issuer = commands.add_parser("issuer", help="the embedded issuer", parents=[everywhere])
+    issuer = commands.add_parser("issuer", help="export the documents of the embedded issuer", parents=[everywhere])
     actions = issuer.add_subparsers(metavar="ACTION", required=True)
     export = actions.add_parser("export", help="write discovery document and keys for static hosting", parents=[everywhere])
     export.add_argument("directory", metavar="DIR", type=Path)
@@ -88,15 +91,17 @@ def _issuer(commands: Any, everywhere: argparse.ArgumentParser) -> None:
 
 
 def _everywhere(parser: argparse.ArgumentParser, default: Any = argparse.SUPPRESS) -> None:
-    parser.add_argument("-c", "--config", metavar="FILE", default=default, help=f"configuration ($WI_AGENT_CONFIG, then {CONFIG})")
+    parser.add_argument(
+        "-c", "--config", metavar="FILE", default=default, help=f"configuration file (default: $WI_AGENT_CONFIG, else {DEFAULT_CONFIG})"
+    )
     parser.add_argument(
         "--socket",
         metavar="PATH",
         default=default,
-        help="control socket ($WI_AGENT_SOCKET, the configuration's, then /run/wi-agent/agent.sock)",
+        help="control socket (default: $WI_AGENT_SOCKET, else control.socket of the named configuration, else /run/wi-agent/agent.sock)",
     )
-    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default=default, help="info by default")
-    parser.add_argument("--log-format", choices=("json", "console"), default=default, help="json by default")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default=default, help="default: info")
+    parser.add_argument("--log-format", choices=("json", "console"), default=default, help="default: json")
 
 
 def _seconds(text: str) -> float:

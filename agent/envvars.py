@@ -1,7 +1,11 @@
 """Environment variables that make a program's SDK use an identity, before anybody has decided how to write them down."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+DOTENV_PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
+"""Values that need no quotes in a dotenv file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +64,10 @@ class ServedAt:
 
 LOOPBACK = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
 """SDKs send even loopback requests through HTTP_PROXY unless told not to."""
+
+
+def dotenv_value(value: str) -> str:
+    """Return a value as a dotenv file holds it: plain, or in single quotes, in which readers expand nothing."""
+    if DOTENV_PLAIN.fullmatch(value):
+        return value
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

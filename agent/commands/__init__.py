@@ -1,4 +1,4 @@
-"""One file for each kind of command; the exit status is what each function returns."""
+"""One file for each kind of command; each function returns the exit status."""
 
 OK, NOT_ALL, UNUSABLE, NO_AGENT = 0, 3, 2, 4
-"""Done; some identity is not as it should be; bad configuration or usage; no agent answers."""
+"""Success; an identity is not in the wanted state; bad configuration or usage; no agent answers."""

@@ -6,7 +6,7 @@ import os
 import sys
 
 from agent.commands import OK, UNUSABLE
-from agent.config.fault import MOST_FAULTS
+from agent.config.fault import MAX_FAULTS
 from agent.config.loading import check as examine
 from agent.config.loading import told
 from agent.errors import ConfigError
@@ -14,14 +14,14 @@ from agent.sanitize import lines, plain
 
 
 def check(options: argparse.Namespace) -> int:
-    """Every error and warning at once, each with its line: 0 if the configuration is good, 2 if not."""
+    """Print every error and warning, each with its line: 0 if the configuration is good, 2 if not."""
     try:
         verdict = examine(options.config, os.environ)
     except ConfigError as error:
         print(lines(str(error)), file=sys.stderr)
         return UNUSABLE
     faults = told(options.config, verdict.faults)
-    for warning in told(options.config, verdict.warnings, MOST_FAULTS - len(faults)):
+    for warning in told(options.config, verdict.warnings, MAX_FAULTS - len(faults)):
         print(plain(f"warning: {warning}"), file=sys.stderr)
     for fault in faults:
         print(plain(fault), file=sys.stderr)
@@ -32,7 +32,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def schema(_options: argparse.Namespace) -> int:
-    """The JSON Schema of the configuration."""
+    """Print the JSON Schema of the configuration."""
     from agent.config.schema import schema as describe  # noqa: PLC0415
 
     print(json.dumps(describe(), indent=2))

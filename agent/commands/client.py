@@ -13,53 +13,53 @@ from pathlib import Path
 from typing import Any
 
 from agent.commands import NO_AGENT, NOT_ALL, OK, UNUSABLE
-from agent.commands.control_client import NobodyThere, ask, stranger
+from agent.commands.control_client import NoAgent, ask, stranger
 from agent.commands.status_table import reason, render, what_to_do
 from agent.sanitize import plain
 
 SOCKET = "/run/wi-agent/agent.sock"
-WRITTEN = re.compile(r"""^control:\s*(?:\{[^}\n]*?\bsocket:|\n\s+socket:)\s*["']?([^\s"',}#]+)""", re.MULTILINE)
-"""Where the socket stands in a file that is no YAML any more."""
-PATIENCE = 10.0
-"""Seconds for an answer that nothing has to be waited for; an agent that does not give it hangs."""
-PERIOD = 1.0
-"""Seconds between pictures of `status --watch`."""
+SOCKET_PATTERN = re.compile(r"""^control:\s*(?:\{[^}\n]*?\bsocket:|\n\s+socket:)\s*["']?([^\s"',}#]+)""", re.MULTILINE)
+"""`control.socket` in a file that is not valid YAML."""
+STATUS_TIMEOUT_SECONDS = 10.0
+"""The agent answers `status` at once; one that takes longer hangs."""
+WATCH_SECONDS = 1.0
+"""Between tables of `status --watch`."""
 
 
 def _of_an_agent(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """Exit 4 with a sentence, not with a traceback, where the answer has not the form of an agent's."""
+    """Exit 4 with a message, not with a traceback, if the answer has another form than an agent's."""
 
     @wraps(command)
     def guarded(options: argparse.Namespace) -> int:
         try:
             return command(options)
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
-            return _nobody(stranger(socket_path(options)))
+            return _absent(stranger(socket_path(options)))
 
     return guarded
 
 
 @_of_an_agent
 def status(options: argparse.Namespace) -> int:
-    """All identities: 0 if all are fresh, 3 if any is not, 4 where no agent answers."""
+    """Print all identities: 0 if all are fresh, 3 if any is not, 4 if no agent answers."""
     path = socket_path(options)
     while True:
         try:
-            code, found = ask(path, "GET", "/status", patience=PATIENCE)
-        except NobodyThere as nobody:
-            return _nobody(nobody)
+            code, found = ask(path, "GET", "/status", timeout=STATUS_TIMEOUT_SECONDS)
+        except NoAgent as absent:
+            return _absent(absent)
         fresh = all(identity["state"] == "fresh" for identity in found["identities"]) and code == 200
         if options.json:
             print(json.dumps(found, indent=None if options.watch else 2), flush=True)
         else:
-            print(_picture(found, clear=options.watch), flush=True)  # what was asked for
+            print(_table(found, clear=options.watch), flush=True)  # the output of the command
         if not options.watch:
             return OK if fresh else NOT_ALL
-        time.sleep(PERIOD)
+        time.sleep(WATCH_SECONDS)
 
 
-def _picture(found: dict[str, Any], *, clear: bool) -> str:
-    """As wide as it comes for a file or a pipe; for a terminal in its width, coloured, and with `clear` in the place of the one before."""
+def _table(found: dict[str, Any], *, clear: bool) -> str:
+    """Return the table: unlimited in width unless for a terminal, where it is coloured and with `clear` replaces the last."""
     if not sys.stdout.isatty():
         return render(found)
     start = "\x1b[H\x1b[2J" if clear else ""
@@ -68,9 +68,9 @@ def _picture(found: dict[str, Any], *, clear: bool) -> str:
 
 @_of_an_agent
 def renew(options: argparse.Namespace) -> int:
-    """Refreshes now: 0 if all were renewed, 3 if not, 4 where no agent answers."""
+    """Refresh now: 0 if all identities were renewed, 3 if not, 4 if no agent answers."""
     if bool(options.names) == options.all:
-        print("wi-agent renew: give NAMEs, or --all", file=sys.stderr)
+        print("wi-agent renew: name identities, or use --all", file=sys.stderr)
         return UNUSABLE
     try:
         code, found = ask(socket_path(options), "POST", "/renew", {"all": True} if options.all else {"names": options.names})
@@ -78,13 +78,13 @@ def renew(options: argparse.Namespace) -> int:
             print(plain(f"wi-agent renew: {found['error']}"), file=sys.stderr)
             return NOT_ALL
         _, after = ask(socket_path(options), "GET", "/status")
-    except NobodyThere as nobody:
-        return _nobody(nobody)
+    except NoAgent as absent:
+        return _absent(absent)
     said = {
         "renewed": "renewed",
-        "too_recent": "renewed less than 10 s ago, left alone",
-        "pending": "still trying, see wi-agent status",
-        "revoked": "revoked, left alone; wi-agent renew NAME lets it run again",
+        "too_recent": "not renewed: the last renewal was less than 10 s ago",
+        "pending": "the agent is still trying: see wi-agent status",
+        "revoked": "not renewed: revoked; start it again with wi-agent renew NAME",
         "failed": "failed",
     }
     failures = {identity["name"]: identity["failure"] for identity in after["identities"]}
@@ -98,19 +98,19 @@ def renew(options: argparse.Namespace) -> int:
 
 @_of_an_agent
 def revoke(options: argparse.Namespace) -> int:
-    """Withdraws now, until `renew NAME`: 0 if it was done and written down, 3 if not, 4 where no agent answers."""
+    """Withdraw now, until `renew NAME`: 0 if the identity is withdrawn and the ledger written, 3 if not, 4 if no agent answers."""
     try:
         code, found = ask(socket_path(options), "POST", "/revoke", {"names": [options.name]})
-    except NobodyThere as nobody:
-        return _nobody(nobody)
+    except NoAgent as absent:
+        return _absent(absent)
     if code != 200:
         print(plain(f"wi-agent revoke: {found['error']}"), file=sys.stderr)
         return NOT_ALL
     result = found["revocations"][options.name]
     said = {
-        "revoked": f"revoked: wi-agent renew {options.name} lets it run again; end its sessions in the cloud, too",
-        "forgotten_at_restart": "revoked, but the ledger cannot be written: a restart lets it run again; see the agent's log",
-        "failed": "gone: a reload took it away",
+        "revoked": f"revoked: end its sessions in the cloud, too; start it again with wi-agent renew {options.name}",
+        "forgotten_at_restart": "revoked, but the agent cannot write the ledger, so a restart starts it again: see the agent's log",
+        "failed": "not revoked: a reload removed it",
     }
     print(plain(f"{options.name}: {said[result]}"))
     return OK if result == "revoked" else NOT_ALL
@@ -118,16 +118,16 @@ def revoke(options: argparse.Namespace) -> int:
 
 @_of_an_agent
 def wait(options: argparse.Namespace) -> int:
-    """Until every required identity is delivered: 0, or 3 at the time limit, or 4 where no agent answers by then."""
+    """Wait until every required identity is delivered: 0, or 3 after the timeout, or 4 if no agent answers by then."""
     until = time.monotonic() + options.timeout
     while True:
         left = max(0.0, until - time.monotonic())
         try:
-            _, found = ask(socket_path(options), "GET", f"/wait?timeout={left:.3f}", patience=left + 10)
-        except NobodyThere as nobody:
+            _, found = ask(socket_path(options), "GET", f"/wait?timeout={left:.3f}", timeout=left + 10)
+        except NoAgent as absent:
             if time.monotonic() + 0.1 >= until:
-                return _nobody(nobody)
-            time.sleep(0.1)  # an agent that is just starting
+                return _absent(absent)
+            time.sleep(0.1)  # the agent may be starting
             continue
         if found["ready"]:
             return OK
@@ -136,26 +136,26 @@ def wait(options: argparse.Namespace) -> int:
 
 
 def socket_path(options: argparse.Namespace) -> str:
-    """--socket, $WI_AGENT_SOCKET, the socket of the configuration that was named, and the usual place."""
+    """Return the first of --socket, $WI_AGENT_SOCKET, the socket of the named configuration, and the default path."""
     chosen = options.socket or os.environ.get("WI_AGENT_SOCKET")
     return chosen or (_configured(options.config) if options.explicit else None) or SOCKET
 
 
 def _configured(config: Path) -> str | None:
-    """`control.socket` of this file, which need not be good otherwise: somebody may just have broken it."""
-    import yaml  # noqa: PLC0415  # only where a file was named
+    """Return `control.socket` of this file, even if the file is otherwise invalid: an edit may just have broken it."""
+    import yaml  # noqa: PLC0415  # only if a file was named
 
     try:
         text = config.read_text()
         data: Any = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  # either is safe, the first fast
         return str(data["control"]["socket"])
     except yaml.YAMLError:
-        found = WRITTEN.search(text)
+        found = SOCKET_PATTERN.search(text)
         return found[1] if found else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _nobody(nobody: NobodyThere) -> int:
-    print(plain(f"wi-agent: {nobody}"), file=sys.stderr)
+def _absent(absent: NoAgent) -> int:
+    print(plain(f"wi-agent: {absent}"), file=sys.stderr)
     return NO_AGENT

@@ -1,4 +1,4 @@
-"""HTTP over the control socket with the standard library alone, so that a client command starts in a blink."""
+"""HTTP over the control socket with the standard library alone, which keeps the start of a client command short."""
 
 import http.client
 import json
@@ -10,11 +10,11 @@ from typing import Any
 from agent.parsing import json_object
 
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
-"""The status of ten thousand identities takes less."""
+"""The status of ten thousand identities is smaller."""
 
 
-class NobodyThere(Exception):  # noqa: N818  # a finding
-    """No agent answers on the socket; `remedy` says what to do about it."""
+class NoAgent(Exception):  # noqa: N818  # a state, not an error
+    """No agent answers on the socket; `remedy` says what to do."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(f"{message}: {remedy}")
@@ -25,7 +25,7 @@ class NobodyThere(Exception):  # noqa: N818  # a finding
 class _Connection(http.client.HTTPConnection):
     def __init__(self, path: str, timeout: float) -> None:
         super().__init__("agent", timeout=timeout)
-        self.late = False
+        self.expired = False
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
@@ -35,21 +35,21 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
     def close(self) -> None:
-        """Close the socket too, which http.client lets go of before the answer was read."""
+        """Close the socket too, which http.client releases before the answer was read."""
         super().close()
         self._socket.close()
 
     def expire(self) -> None:
-        """End whatever is sent or awaited; for another thread."""
-        self.late = True
+        """End the request; for another thread."""
+        self.expired = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
-def ask(path: str, method: str, route: str, body: Any = None, *, patience: float = 75.0) -> tuple[int, dict[str, Any]]:
-    """Status code and answer, within so many seconds in all. Raises NobodyThere."""
-    connection = _Connection(path, patience)
-    alarm = threading.Timer(patience, connection.expire)
+def ask(path: str, method: str, route: str, body: Any = None, *, timeout: float = 75.0) -> tuple[int, dict[str, Any]]:
+    """Return status code and answer, within `timeout` seconds in all. Raises NoAgent."""
+    connection = _Connection(path, timeout)
+    alarm = threading.Timer(timeout, connection.expire)
     alarm.daemon = True
     alarm.start()
     try:
@@ -57,19 +57,19 @@ def ask(path: str, method: str, route: str, body: Any = None, *, patience: float
         response = connection.getresponse()
         text = response.read(MAX_ANSWER_BYTES + 1)
     except PermissionError:
-        raise NobodyThere(f"may not use the socket {path}", "run as the agent's user (the socket's owner) or as root") from None
+        raise NoAgent(f"permission denied for the socket {path}", "run as the agent's user (the socket's owner) or as root") from None
     except FileNotFoundError:
-        raise NobodyThere(
-            f"no agent: there is no socket {path}", "start it: wi-agent run -c FILE; or say where it listens: --socket PATH"
+        raise NoAgent(
+            f"no agent: the socket {path} does not exist", "start the agent: wi-agent run -c FILE; or name its socket: --socket PATH"
         ) from None
     except ConnectionRefusedError:
-        raise NobodyThere(f"no agent: the program that listened on {path} has died", "start it: wi-agent run -c FILE") from None
+        raise NoAgent(f"no agent: the program that listened on {path} has ended", "start the agent: wi-agent run -c FILE") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise _silent(path, "timed out" if connection.late else str(error) or type(error).__name__) from None
+        raise _silent(path, "timed out" if connection.expired else str(error) or type(error).__name__) from None
     finally:
         alarm.cancel()
         connection.close()
-    if connection.late:
+    if connection.expired:
         raise _silent(path, "timed out")
     answer = json_object(text, longest=MAX_ANSWER_BYTES)
     if answer is None:
@@ -77,10 +77,10 @@ def ask(path: str, method: str, route: str, body: Any = None, *, patience: float
     return response.status, answer
 
 
-def _silent(path: str, why: str) -> NobodyThere:
-    return NobodyThere(f"no agent answers on {path}: {why}", "look at its log, or start it: wi-agent run -c FILE")
+def _silent(path: str, why: str) -> NoAgent:
+    return NoAgent(f"no agent answers on {path}: {why}", "read its log, or start it: wi-agent run -c FILE")
 
 
-def stranger(path: str) -> NobodyThere:
-    """Return what to say of a program on the socket that answers otherwise than an agent."""
-    return NobodyThere(f"the program that answers on {path} is not an agent", "say where the agent listens: --socket PATH")
+def stranger(path: str) -> NoAgent:
+    """Return the error for a program on the socket that does not answer as an agent does."""
+    return NoAgent(f"the program that answers on {path} is not an agent", "name the agent's socket: --socket PATH")

@@ -21,11 +21,11 @@ BUG = 1
 
 
 def run(options: argparse.Namespace) -> int:
-    """The daemon: 0 after SIGTERM or SIGINT, 2 for a bad configuration, 1 for a bug."""
+    """Run the daemon: 0 after SIGTERM or SIGINT, 2 for a bad configuration, 1 for a bug."""
     harden()
     _expect_signals()
     set_up(options.log_level, options.log_format)
-    from agent.app import serve  # noqa: PLC0415  # after `harden`, which has to come before anything else
+    from agent.app import serve  # noqa: PLC0415  # after `harden`, which must come before anything else
 
     def work(config: Config) -> int:
         asyncio.run(serve(options.config, config, os.environ))
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def once(options: argparse.Namespace) -> int:
-    """Every identity once: 0 if all were delivered, 3 if not, 2 for a bad configuration."""
+    """Deliver every identity once: 0 if all were delivered, 3 if not, 2 for a bad configuration."""
     harden()
     set_up(options.log_level, options.log_format)
     from agent.app import once as deliver  # noqa: PLC0415
@@ -50,9 +50,9 @@ def once(options: argparse.Namespace) -> int:
 
 
 def _expect_signals() -> None:
-    """Until the daemon has its own handlers: what asks it to reload or renew must not kill it while it starts.
+    """Handle signals until the daemon has its own handlers: SIGHUP and SIGUSR1 must not kill it while it starts.
 
-    What ends it ends it there and then: nothing is open yet, and an exception in the midst of anything would be told as an accident.
+    SIGTERM and SIGINT end the process at once: it has opened nothing yet, and an exception at any point would be logged as a bug.
     """
     for number in (signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)

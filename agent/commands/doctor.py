@@ -1,4 +1,4 @@
-"""`doctor`: walks every identity's links, and says where one is broken and what to type."""
+"""`doctor`: checks every link of an identity, and prints where one is broken and what to type."""
 
 import argparse
 import asyncio
@@ -7,7 +7,7 @@ import sys
 
 from agent.clock import WallClock
 from agent.commands import NOT_ALL, OK, UNUSABLE
-from agent.commands.control_client import NobodyThere, ask, stranger
+from agent.commands.control_client import NoAgent, ask, stranger
 from agent.commands.env import find
 from agent.config.loading import load
 from agent.config.model import Config
@@ -20,12 +20,12 @@ from agent.logs import set_up
 from agent.process import harden
 from agent.sanitize import lines
 
-PATIENCE = 5.0
-"""Seconds for the agent's own view."""
+STATUS_TIMEOUT_SECONDS = 5.0
+"""For the running agent's own view."""
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """All identities, or the one named: 0 if no link is broken, 3 if any is, 2 for a bad configuration."""
+    """Check all identities, or the named one: 0 if every link holds, 3 if one is broken, 2 for a bad configuration."""
     harden()
     set_up(options.log_level, options.log_format)
     try:
@@ -42,9 +42,9 @@ def doctor(options: argparse.Namespace) -> int:
 
 def _view(path: str) -> View:
     try:
-        code, status = ask(path, "GET", "/status", patience=PATIENCE)
-    except NobodyThere as nobody:
-        return View(socket=path, status=None, absence=nobody.message, remedy=nobody.remedy)
+        code, status = ask(path, "GET", "/status", timeout=STATUS_TIMEOUT_SECONDS)
+    except NoAgent as absent:
+        return View(socket=path, status=None, absence=absent.message, remedy=absent.remedy)
     if code != 200 or not isinstance(status.get("identities"), list):
         other = stranger(path)
         return View(socket=path, status=None, absence=other.message, remedy=other.remedy)

@@ -1,8 +1,7 @@
-"""`env`: the variables that make SDKs use one identity, one way only."""
+"""`env`: the variables that make SDKs use one identity, from its files or from the endpoint."""
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 from agent import providers
 from agent.commands import OK, UNUSABLE
 from agent.commands.env_formats import FORMATS
+from agent.config.authorization import variable
 from agent.config.loading import load
 from agent.config.model import Config, Identity
 from agent.dialects import DIALECTS
@@ -24,7 +24,7 @@ from agent.sanitize import lines
 
 
 def env(options: argparse.Namespace) -> int:
-    """Prints them: 0, or 2 where there are none."""
+    """Print the variables: 0, or 2 if the identity has none."""
     try:
         config = load(options.config, os.environ)
         identity = find(config, options.name)
@@ -39,15 +39,17 @@ def env(options: argparse.Namespace) -> int:
 
 
 def find(config: Config, name: str) -> Identity:
-    """The identity of this name. Raises ConfigError."""
+    """Return the identity of this name. Raises ConfigError."""
     for identity in config.identities:
         if identity.name == name:
             return identity
-    raise ConfigError(f"there is no identity {name}", remedy=f"there are: {', '.join(one.name for one in config.identities) or 'none'}")
+    known = ", ".join(one.name for one in config.identities)
+    remedy = f"name one of: {known}" if known else "add it to `identities`, which is empty"
+    raise ConfigError(f"the configuration has no identity {name}", remedy=remedy)
 
 
 def consumer_paths(identity: Identity) -> Paths | None:
-    """Where the consumer finds the identity's files: those of its first sink."""
+    """Return the paths of the identity's files as its consumer sees them: those of its first sink."""
     for sink in identity.sinks:
         return Paths(directory=PurePosixPath(sink.mount_path or Path(sink.directory).absolute()), names=sink.names)
     return None
@@ -58,18 +60,18 @@ def _from_files(identity: Identity, dialect: str | None) -> EnvVars:
         raise ConfigError(f"files have no dialect, and {dialect} is one", remedy="use either --dialect or --via files")
     paths = consumer_paths(identity)
     if paths is None:
-        raise ConfigError(f"{identity.name} is written to no files", remedy="add a sink of type files, or use --via endpoint")
+        raise ConfigError(f"{identity.name} is not written to files", remedy="add a sink of type files, or use --via endpoint")
     if next(_open(identity), None):
         served = "use --via endpoint" if identity.serve.dialects else "add serve.dialects and use --via endpoint"
         raise ConfigError(
-            f"{identity.name}: its ServiceAccount says who it is, and only the running agent sees that",
-            remedy=f"{served}, or set in the configuration what the annotation would: that is taken where it says nothing",
+            f"{identity.name}: its ServiceAccount names the principal, and only the running agent reads ServiceAccounts",
+            remedy=f"{served}, or set in the configuration what the annotation would set: it applies if the annotation is missing",
         )
     return _known(identity, providers.environment(identity.provider, identity.name, paths))
 
 
 def _open(identity: Identity) -> Iterator[str]:
-    """What of the principal the configuration leaves to annotations."""
+    """Yield the settings of the principal that the configuration leaves to annotations."""
     provider = identity.provider
     if wanted := providers.annotations(provider):
         for field, _ in providers.faults(replace(provider, from_service_account=False)):
@@ -78,7 +80,7 @@ def _open(identity: Identity) -> Iterator[str]:
 
 
 def _from_endpoint(config: Config, identity: Identity, chosen: str | None) -> EnvVars:
-    """One way only: the dialect that was chosen, else the one that is named first."""
+    """Return the variables for the chosen dialect, else for the first one in the configuration."""
     if not identity.serve.dialects:
         raise ConfigError(f"{identity.name} is not served", remedy="add serve.dialects, or use --via files")
     dialect = chosen or identity.serve.dialects[0]
@@ -90,14 +92,13 @@ def _from_endpoint(config: Config, identity: Identity, chosen: str | None) -> En
 
 
 def _authorization(identity: Identity) -> str | Variable:
-    """The file that holds it, or the variable that does; never the text."""
-    configured = re.fullmatch(r"\$\{(\w+)\}", identity.serve.authorization or "")
-    if configured:
-        return Variable(configured[1])
+    """Return the file or the variable that holds the authorization, never its text."""
+    if name := variable(identity.serve.authorization or ""):
+        return Variable(name)
     paths = consumer_paths(identity)
     if paths is None:
         raise ConfigError(
-            f"{identity.name}: its authorization lies in no file",
+            f"{identity.name}: its authorization is not stored in a file",
             remedy="add a sink of type files, or set serve.authorization: ${WI_AUTHORIZATION}",
         )
     return paths.path(FILE)
@@ -106,5 +107,7 @@ def _authorization(identity: Identity) -> str | Variable:
 def _known(identity: Identity, variables: EnvVars | None) -> EnvVars:
     if variables is None:
         tag = identity.provider.__struct_config__.tag
-        raise ConfigError(f"{identity.name}: no SDK knows a token of provider {tag}", remedy="give the program the path of the token file")
+        raise ConfigError(
+            f"{identity.name}: SDKs cannot use a token of provider {tag}", remedy="give the program the path of the token file"
+        )
     return variables

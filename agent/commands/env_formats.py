@@ -1,14 +1,11 @@
-"""Environment variables as a shell, a dotenv file or a pod's manifest takes them. Raise ConfigError where it cannot."""
+"""Environment variables in the syntax of a shell, a dotenv file or a pod's manifest. Each raises ConfigError if it cannot express one."""
 
 import json
-import re
 import shlex
 from collections.abc import Callable, Mapping
 
-from agent.envvars import AuthorizationValue, EnvVars, Variable
+from agent.envvars import AuthorizationValue, EnvVars, Variable, dotenv_value
 from agent.errors import ConfigError
-
-PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 
 
 def _shell(variables: EnvVars) -> str:
@@ -20,7 +17,7 @@ def _shell(variables: EnvVars) -> str:
 
 
 def _word(value: str | Variable | AuthorizationValue) -> str:
-    """One word for a shell, which puts in what is not written out."""
+    """Return one word for a shell, which fills in the values that are not written out."""
     match value:
         case Variable():
             return f'"${value.name}"'
@@ -32,11 +29,11 @@ def _word(value: str | Variable | AuthorizationValue) -> str:
 
 
 def _variable(value: AuthorizationValue, form: str) -> str:
-    """Name of the variable that holds the authorization. Raises ConfigError where a file does: only a shell can read one."""
+    """Return the name of the variable that holds the authorization. Raises ConfigError if a file does: only a shell can read one."""
     if isinstance(value.authorization, Variable):
         return value.authorization.name
     raise ConfigError(
-        f"{form} cannot say what a file holds, and this dialect's SDKs read no file",
+        f"{form} cannot hold the content of a file, and SDKs of this dialect do not read one",
         remedy="set serve.authorization: ${WI_AUTHORIZATION}, or use --format shell",
     )
 
@@ -45,20 +42,15 @@ def _dotenv(variables: EnvVars) -> str:
     lines = []
     for name, value in {**variables.values, **variables.additions}.items():
         if isinstance(value, AuthorizationValue):
-            text = f'"{value.before}${{{_variable(value, "dotenv")}}}{value.after}"'  # a URL's parts, which need no quoting
+            text = f'"{value.before}${{{_variable(value, "dotenv")}}}{value.after}"'  # parts of a URL, which need no quotes
         else:
-            text = f'"${{{value.name}}}"' if isinstance(value, Variable) else value if PLAIN.fullmatch(value) else _quoted(value)
+            text = f'"${{{value.name}}}"' if isinstance(value, Variable) else dotenv_value(value)
         lines.append(f"{name}={text}")
     return "\n".join(lines)
 
 
-def _quoted(value: str) -> str:
-    """In single quotes, where readers expand nothing."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def _yaml(variables: EnvVars) -> str:
-    """A container's `env`; kubelet fills in `$(NAME)` from the variables above it, and takes `$$` for `$`."""
+    """Return a container's `env`; kubelet replaces `$(NAME)` by the variable above it, and `$$` by `$`."""
     lines = []
     for name, value in {**variables.values, **variables.additions}.items():
         if isinstance(value, AuthorizationValue):

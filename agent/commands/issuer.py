@@ -1,4 +1,4 @@
-"""`issuer export`: the issuer's documents for static hosting."""
+"""`issuer export`: writes the issuer's documents for static hosting."""
 
 import argparse
 import asyncio
@@ -14,14 +14,14 @@ from agent.sanitize import lines
 
 
 def export(options: argparse.Namespace) -> int:
-    """Writes discovery document and keys below DIR: 0, or 2 where that cannot be done."""
+    """Write discovery document and keys below DIR: 0, or 2 if that fails."""
     harden()
-    from agent.issuer.discovery import export as write  # noqa: PLC0415  # after `harden`, which has to come before any key is read
+    from agent.issuer.discovery import export as write  # noqa: PLC0415  # after `harden`, which must come before any key is read
 
     try:
         config = load(options.config, os.environ)
         if config.issuer is None:
-            raise ConfigError(f"{options.config} has no issuer", remedy="add an `issuer:` block")  # noqa: TRY301
+            raise ConfigError(f"{options.config} has no issuer", remedy="add an `issuer:` block at the top of the file")  # noqa: TRY301
         exported = asyncio.run(write(config.issuer, options.directory, WallClock()))
     except (ConfigError, RefreshError, OSError) as error:
         print(lines(str(error)), file=sys.stderr)

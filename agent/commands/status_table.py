@@ -1,4 +1,4 @@
-"""`status` as a person reads it."""
+"""The table of `status`, for a person."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -7,22 +7,22 @@ from agent.errors import Reaction
 from agent.sanitize import plain
 
 COLOURS = {"fresh": "32", "stale": "33", "expired": "31", "missing": "31"}
-SHORTEST = 12
-"""Characters of a sink's name that are always shown."""
-WORDY = 80
-"""Characters of what was asked for at run time that are shown: scopes can be many."""
+MIN_SINK_CHARACTERS = 12
+"""Of a sink's name, shown in any terminal."""
+MAX_VARIANT_CHARACTERS = 80
+"""Of a run-time variant, shown: it can name many scopes."""
 HEADER = ("IDENTITY", "STATE", "AGE", "EXPIRES IN", "NEXT REFRESH", "SINKS", "SERVED")
 
 
 def render(found: dict[str, Any], *, colour: bool = False, columns: int | None = None) -> str:
-    """The whole picture: a table, then what is wrong and what to do about it.
+    """Return the table, then each failure and its remedy.
 
-    `columns`: of the terminal. A wider table has the beginnings of the sinks' names cut off, which are much the same.
+    `columns`: of the terminal. A wider table shows the ends of the sinks' names only, as their beginnings are mostly the same.
     """
     rows, widths = _table(found)
     longest = max((len(sink["name"]) for identity in found["identities"] for sink in identity["sinks"]), default=0)
     if columns and (over := sum(widths) + 2 * (len(widths) - 1) - columns) > 0:
-        rows, widths = _table(found, max(SHORTEST, longest - over))
+        rows, widths = _table(found, max(MIN_SINK_CHARACTERS, longest - over))
     lines = []
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
@@ -36,7 +36,7 @@ def render(found: dict[str, Any], *, colour: bool = False, columns: int | None =
     if refused := found.get("refusedConfiguration"):
         lines += [
             "",
-            "the configuration file was changed and refused; the one before it runs on:",
+            "the agent refused the changed configuration file and keeps the one before it:",
             *(f"  {plain(line)}" for line in refused),
         ]
     for failure in found.get("failedTasks", ()):
@@ -47,14 +47,14 @@ def render(found: dict[str, Any], *, colour: bool = False, columns: int | None =
 def _failed_task(failure: dict[str, Any]) -> list[str]:
     times = "once" if failure["count"] == 1 else f"{failure['count']} times in a row"
     return [
-        f"task {failure['task']}: {failure['result']}, {times}, last at {failure['at'][:19]}Z; it is started again",
+        f"task {failure['task']}: {failure['result']}, {times}, last at {failure['at'][:19]}Z; the agent restarts it",
         f"  {failure['message']}",
         f"  → {failure['remedy']}",
     ]
 
 
 def _table(found: dict[str, Any], longest: int | None = None) -> tuple[list[tuple[str, ...]], list[int]]:
-    """The rows, and how wide each column is."""
+    """Return the rows, and the width of each column."""
     now = _moment(found["now"])
     rows = [HEADER, *(tuple(map(plain, _row(identity, now, longest))) for identity in found["identities"])]
     return rows, [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
@@ -87,7 +87,11 @@ def _remarks(identity: dict[str, Any]) -> list[str]:
     failures = [("refresh", None if revoked else identity["failure"]), *((sink["name"], sink["failure"]) for sink in identity["sinks"])]
     variants = identity.get("variantFailures", {})
     failures += [
-        (f"refresh for {variant if len(variant) < WORDY else variant[: WORDY - 1] + '…'}", variants[variant]) for variant in variants
+        (
+            f"refresh for {variant if len(variant) < MAX_VARIANT_CHARACTERS else variant[: MAX_VARIANT_CHARACTERS - 1] + '…'}",
+            variants[variant],
+        )
+        for variant in variants
     ]
     for what, failure in failures:
         if failure:
@@ -104,8 +108,8 @@ def _remarks(identity: dict[str, Any]) -> list[str]:
             times = "once" if lost["count"] == 1 else f"{lost['count']} times"
             lines += [
                 "",
-                f"{identity['name']}: {sink['name']} no longer held what had been delivered, {times}, last found at {lost['at'][:19]}Z",
-                "  → nobody but the agent should write there, or move it: see who else mounts that volume writable",
+                f"{identity['name']}: {sink['name']} no longer held the delivered files, {times}, last found at {lost['at'][:19]}Z",
+                "  → find the program that writes there besides the agent: see which containers mount that volume writable",
             ]
     if identity["note"]:
         lines += ["", f"{identity['name']}: {identity['note']}"]
@@ -113,19 +117,19 @@ def _remarks(identity: dict[str, Any]) -> list[str]:
 
 
 def reason(name: str, failure: dict[str, Any]) -> str:
-    """What failed, where the identity's name has been said."""
+    """Return the failure's message without the identity's name."""
     return str(failure["message"]).removeprefix(f"{name}: ")
 
 
 def what_to_do(name: str, failure: dict[str, Any]) -> str:
-    """What to type or change; empty where nobody knows."""
+    """Return what to type or change; empty if that is unknown."""
     if not failure["remedy"] and failure["result"] in {Reaction.UNAVAILABLE, Reaction.NOT_READY}:
-        return f"the agent tries again by itself; if it stays: wi-agent doctor {name}"
+        return f"the agent retries by itself; if the failure stays, type: wi-agent doctor {name}"
     return str(failure["remedy"])
 
 
 def length(seconds: float) -> str:
-    """A length of time in its two largest units: `41s`, `4m07s`, `1h12m`, `3d4h`."""
+    """Return a length of time in its two largest units: `41s`, `4m07s`, `1h12m`, `3d4h`."""
     whole = max(0, int(seconds))
     days, rest = divmod(whole, 86400)
     hours, rest = divmod(rest, 3600)

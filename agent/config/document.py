@@ -1,7 +1,7 @@
-"""The YAML text as plain data that knows its lines, or what keeps it from being that.
+"""Parses the YAML text into plain data that knows its lines, or reports each fault that prevents it.
 
-YAML is read strictly: what it would let pass in silence (a key given twice, a date where text was meant) is
-refused here or read as text, and nothing in it can make the agent slow, hang or crash.
+The parser is strict: it refuses, or reads as text, the mistakes that YAML accepts in silence (a key given twice, a date
+instead of text), and no text makes the agent slow, hang or crash.
 """
 
 import math
@@ -11,19 +11,19 @@ from unicodedata import category
 
 import yaml
 
-from agent.config.fault import MOST_FAULTS, Fault, Place
+from agent.config.fault import MAX_FAULTS, Fault, Place
 
-DEEPEST = 64
-"""Levels of nesting. libyaml's composer recurses in C and dies of the stack where nobody can catch it."""
-LARGEST = 50_000
-"""Values, each alias counted as what it stands for: a few lines of nested aliases can mean billions."""
-LONGEST_TEXT = 4096
-"""Characters of a value: a path has no more (PATH_MAX), and a session policy 2,048."""
-LONGEST_SCALAR = 65536
-"""Characters of any text, keys included: YAML tries on each whether it is a number, a date or a truth value."""
-LONGEST_NUMBER = 40
-"""Characters of a number: Python takes time that grows with the square of them, and cannot write one of 4,301 digits."""
-TOO_LARGE = f"too large: at most {LARGEST} values in {DEEPEST} levels, each alias counted as what it stands for"
+MAX_LEVELS = 64
+"""Of nesting. libyaml's composer recurses in C, and its stack overflow would end the process."""
+MAX_VALUES = 50_000
+"""Each alias counts as all that it stands for: a few lines of nested aliases can mean billions."""
+MAX_VALUE_CHARACTERS = 4096
+"""A path has no more (PATH_MAX), and a session policy 2,048."""
+MAX_SCALAR_CHARACTERS = 65536
+"""Of any text, keys included: YAML tests each for a number, a date and a truth value."""
+MAX_NUMBER_CHARACTERS = 40
+"""Python's time to parse a number grows with the square of its length, and Python cannot write one of 4,301 digits."""
+TOO_LARGE = f"too large: at most {MAX_VALUES} values in {MAX_LEVELS} levels, each alias counted as all that it stands for"
 FREE_TEXT = {"claims", "policy"}
 """Blocks whose text may hold more than one line."""
 TEXT = "tag:yaml.org,2002:str"
@@ -38,16 +38,16 @@ MERGE = "tag:yaml.org,2002:merge"
 LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Broken(Exception):  # noqa: N818  # says what the text is
-    """The text cannot be made into data; holds every fault found."""
+class Broken(Exception):  # noqa: N818  # a state of the text
+    """The text cannot be parsed into data; holds every fault found."""
 
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__("\n".join(fault.message for fault in faults))
         self.faults = faults
 
 
-class _Loader(LOADER):  # type: ignore[misc, valid-type]  # which of the two depends on how PyYAML was built
-    """Reads a date as the text it is."""
+class _Loader(LOADER):  # type: ignore[misc, valid-type]  # PyYAML's build decides which of the two it is
+    """Reads a date as text."""
 
     yaml_implicit_resolvers = {  # PyYAML's own shape
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
@@ -61,22 +61,22 @@ class Document:
     def __init__(self, data: Any, root: yaml.Node | None, faults: list[Fault]) -> None:
         self.data = data
         self.faults = faults
-        """What YAML allows and a configuration does not, though the data could be made."""
+        """Faults that YAML allows and a configuration does not; the data could be parsed in spite of them."""
         self._root = root
         self._pairs: dict[int, dict[str, tuple[yaml.Node, yaml.Node]]] = {}
-        """Of each mapping that was searched, by key: a search through all keys for each fault takes minutes."""
+        """The pairs of each mapping that was searched, by key: searching all keys for each fault takes minutes."""
 
     def line(self, place: Place) -> int:
-        """The line of a key or list item, or of the nearest thing around it."""
+        """Return the line of a key or list item, or of the nearest block around it."""
         return self._find(place)[0]
 
     def text(self, place: Place) -> str:
-        """A value as it is written, without its quotes; empty for anything but a plain value."""
+        """Return a value as it is written, without its quotes; empty for a block or list."""
         node = self._find(place)[1]
         return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
 
     def fault(self, place: Place, message: str) -> Fault:
-        """A fault at this place."""
+        """Return a fault at this place."""
         return Fault(self.line(place), place, message)
 
     def _find(self, place: Place) -> tuple[int, yaml.Node | None]:
@@ -96,14 +96,14 @@ class Document:
         return line, node
 
     def _keys(self, node: yaml.MappingNode) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """Of a key given twice, the last."""
+        """Return the pairs of a mapping by key; of a key given twice, the last."""
         if id(node) not in self._pairs:
             self._pairs[id(node)] = {key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
         return self._pairs[id(node)]
 
 
 def parse(text: str) -> Document:
-    """The document of a YAML text; an empty one is an empty mapping. Raises Broken."""
+    """Return the document of a YAML text; an empty text is an empty mapping. Raises Broken."""
     try:
         _measure(text)
         loader = _Loader(text)
@@ -123,7 +123,7 @@ def parse(text: str) -> Document:
 
 
 def _measure(text: str) -> None:
-    """Raise Broken for what takes long to make into data: before a number is looked for in a text of a megabyte."""
+    """Raise Broken for a text that takes long to parse, before YAML searches a megabyte for a number."""
     depth = count = 0
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.CollectionEndEvent):
@@ -131,12 +131,12 @@ def _measure(text: str) -> None:
             continue
         depth += isinstance(event, yaml.CollectionStartEvent)
         count += isinstance(event, yaml.NodeEvent)
-        if depth > DEEPEST:
-            message = f"nested too deeply: at most {DEEPEST} levels are allowed"
-        elif count > 2 * LARGEST:  # keys are counted here, and are no values
+        if depth > MAX_LEVELS:
+            message = f"nested too deeply: use at most {MAX_LEVELS} levels"
+        elif count > 2 * MAX_VALUES:  # the count includes keys, which are not values
             message = TOO_LARGE
-        elif isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_SCALAR:
-            message = f"text that is too long: at most {LONGEST_TEXT} characters are allowed"
+        elif isinstance(event, yaml.ScalarEvent) and len(event.value) > MAX_SCALAR_CHARACTERS:
+            message = f"the text is too long: use at most {MAX_VALUE_CHARACTERS} characters"
         else:
             continue
         raise Broken([Fault(event.start_mark.line + 1 if event.start_mark else 0, (), message)])
@@ -145,23 +145,23 @@ def _measure(text: str) -> None:
 def _syntax(error: Exception, text: str) -> Fault:
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark else text.count("\n", 0, getattr(error, "position", 0)) + 1
-    problem = getattr(error, "problem", None) or "it holds characters that YAML does not allow"
+    problem = getattr(error, "problem", None) or "the text holds characters that YAML does not allow: remove them"
     written = (text.splitlines() or [""])[min(line, text.count("\n") + 1) - 1 :][:1]
     if written and "\t" in written[0][: len(written[0]) - len(written[0].lstrip())]:
         problem = "a tab cannot indent: use spaces"
     elif "single document" in problem or "single document" in str(getattr(error, "context", "")):
         problem = "the file holds more than one document: keep one, without `---` between"
     elif "undefined alias" in problem:
-        problem = "an alias (*name) without its anchor (&name); quote the text if it is no alias"
+        problem = "an alias (*name) has no anchor (&name): add the anchor, or quote the text"
     elif "mapping values are not allowed" in problem:
-        problem = "a colon where no key can be: check the indentation, or quote the text"
+        problem = "a colon follows text that cannot be a key: check the indentation, or quote the text"
     elif "expected" in problem:
         problem += ": check the indentation, colons and brackets here and in the line above"
     return Fault(line, (), f"not YAML: {problem}")
 
 
 class _Inspection:
-    """What YAML allows and the configuration does not, all of it, and never slower than the text is long."""
+    """Finds everything that YAML allows and the configuration does not, in time linear in the text's length."""
 
     def __init__(self, loader: yaml.SafeLoader) -> None:
         self._loader = loader
@@ -169,27 +169,27 @@ class _Inspection:
         self._faults: list[Fault] = []
 
     def run(self, root: yaml.Node) -> list[Fault]:
-        """Every fault that leaves the rest readable. Raises Broken for what does not."""
+        """Return every fault that leaves the rest readable. Raises Broken for any other."""
         self._extent(root, (), ())
         return self._faults
 
     def _extent(self, node: yaml.Node, place: Place, around: tuple[int, ...]) -> tuple[int, int]:
-        """How many values and levels the node stands for. Each node is looked at once, however many aliases it has."""
+        """Return how many values and levels the node stands for. Each node is inspected once, however many aliases it has."""
         if id(node) in self._extents:
             return self._extents[id(node)]
         line = node.start_mark.line + 1
         if id(node) in around:
-            raise Broken([Fault(line, place, "an alias that contains itself")])
+            raise Broken([Fault(line, place, "an alias contains itself: write the values out")])
         if node.tag not in PLAIN:
-            self._say(Fault(line, place, f"the YAML tag {node.tag[:60]!r} means nothing here: write plain values"))
-            node.tag = KINDS[type(node)]  # what would be constructed for it is any Python code's to decide
+            self._say(Fault(line, place, f"the YAML tag {node.tag[:60]!r} is not supported: write plain values"))
+            node.tag = KINDS[type(node)]  # an unknown tag could construct any Python object
         if isinstance(node, yaml.ScalarNode):
             self._scalar(node, place)
         size, levels = 1, 1
         for below, child in self._children(node, place):
             more, deeper = self._extent(child, below, (*around, id(node)))
             size, levels = size + more, max(levels, deeper + 1)
-        if size > LARGEST or levels + len(around) > DEEPEST:
+        if size > MAX_VALUES or levels + len(around) > MAX_LEVELS:
             raise Broken([Fault(line, place, TOO_LARGE)])
         self._extents[id(node)] = size, levels
         return size, levels
@@ -206,7 +206,7 @@ class _Inspection:
                     continue
                 if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
                     self._say(Fault(line, place, "a key must be text: put it in quotes"))
-                    if isinstance(key, yaml.ScalarNode) and len(key.value) > LONGEST_NUMBER:
+                    if isinstance(key, yaml.ScalarNode) and len(key.value) > MAX_NUMBER_CHARACTERS:
                         key.tag = TEXT
                     continue
                 below = (*place, key.value)
@@ -217,14 +217,14 @@ class _Inspection:
                 yield below, value
 
     def _say(self, fault: Fault) -> None:
-        """Raises Broken when enough has been found."""
+        """Add a fault. Raises Broken after `MAX_FAULTS`."""
         self._faults.append(fault)
-        if len(self._faults) > MOST_FAULTS:
+        if len(self._faults) > MAX_FAULTS:
             raise Broken(self._faults)
 
     def _scalar(self, node: yaml.ScalarNode, place: Place) -> None:
-        if node.tag in NUMBERS and len(node.value) > LONGEST_NUMBER:
-            self._say(Fault(node.start_mark.line + 1, place, "the number is too long; quote it if it is text"))
+        if node.tag in NUMBERS and len(node.value) > MAX_NUMBER_CHARACTERS:
+            self._say(Fault(node.start_mark.line + 1, place, "the number is too long: quote it if it is text"))
             node.tag = TEXT
         elif node.tag in NUMBERS:
             try:
@@ -232,17 +232,17 @@ class _Inspection:
             except (ValueError, KeyError, ArithmeticError):
                 value = math.nan
             if isinstance(value, float) and not math.isfinite(value):
-                self._say(Fault(node.start_mark.line + 1, place, "not a number that can be used"))
+                self._say(Fault(node.start_mark.line + 1, place, "the number is not finite: write a finite one"))
             elif isinstance(value, int) and abs(value) >= 1 << 63:
-                self._say(Fault(node.start_mark.line + 1, place, "the number is too large; quote it if it is text"))
+                self._say(Fault(node.start_mark.line + 1, place, "the number is too large: quote it if it is text"))
         self._text(node, place)
 
     def _text(self, node: yaml.ScalarNode, place: Place) -> None:
-        if len(node.value) > LONGEST_TEXT:
-            self._say(Fault(node.start_mark.line + 1, place, f"too long: at most {LONGEST_TEXT} characters"))
+        if len(node.value) > MAX_VALUE_CHARACTERS:
+            self._say(Fault(node.start_mark.line + 1, place, f"the text is too long: use at most {MAX_VALUE_CHARACTERS} characters"))
             return
         if node.value.isprintable():
             return
         allowed = "\n\t\r" if FREE_TEXT & set(place) else ""
         if any(character not in allowed and category(character) in {"Cc", "Cs"} for character in node.value):
-            self._say(Fault(node.start_mark.line + 1, place, "a line break or control character in the text: write it in one line"))
+            self._say(Fault(node.start_mark.line + 1, place, "the text holds a line break or control character: write it in one line"))

@@ -1,7 +1,7 @@
-"""Why a configuration was refused: everything at once, each with its line.
+"""Explains why a configuration was refused: every error at once, each with its line.
 
-msgspec stops at the first thing wrong. So the same structs' JSON Schema names all that is wrong with the structure,
-that is taken out, and the rules run over what is left, except where they would conclude from what was taken out.
+msgspec stops at the first error. So the JSON Schema of the same structs finds every error of the structure, the broken
+parts are taken out, and the rules run over the rest, except those that would conclude from a part that was taken out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ import msgspec
 
 from agent.config import wording
 from agent.config.document import Document
-from agent.config.fault import MOST_FAULTS, Fault, Finding, Place, by_line
+from agent.config.fault import MAX_FAULTS, Fault, Finding, Place, by_line
 from agent.config.model import Config, Identity
 from agent.config.remainder import Remainder
 from agent.config.rules import findings, placed
@@ -30,24 +30,24 @@ SCALARS: dict[str, type[Scalar]] = {kind.__name__: kind for kind in (Address, Au
 
 
 class Complaint(NamedTuple):
-    """Something wrong with the structure."""
+    """An error of the structure."""
 
     place: Place
     message: str
     meant: Place | None = None
-    """What an unknown key was probably meant to be: nothing is concluded from its absence."""
+    """The key that an unknown key probably stands for: no rule concludes from its absence."""
     unknown: bool = False
-    """Nothing of this name is wanted."""
+    """The key is unknown."""
 
 
 def explain(document: Document, environ: Mapping[str, str]) -> tuple[list[Fault], list[Fault]]:
-    """Faults and warnings of a document that cannot be read into a Config, each in the order of the lines."""
+    """Return faults and warnings of a document that is not a valid Config, each in the order of the lines."""
     if not isinstance(document.data, dict):
         message = f"{wording.reading(document.data, '')}: write {wording.NOUNS['object']}, such as `identities:`"
         return [*document.faults, document.fault((), message)], []
     told = {fault.place for fault in document.faults}
-    complaints = list(islice((complaint for complaint in _structural(document) if complaint.place not in told), MOST_FAULTS + 1))
-    if len(document.faults) + len(complaints) > MOST_FAULTS:  # what is told beyond them takes time, and rests on what is left
+    complaints = list(islice((complaint for complaint in _structural(document) if complaint.place not in told), MAX_FAULTS + 1))
+    if len(document.faults) + len(complaints) > MAX_FAULTS:  # finding more takes time, and depends on the rest of the file
         wrong = document.faults + [document.fault(complaint.place, complaint.message) for complaint in complaints]
         return sorted(wrong, key=by_line), []
     bad = {place for place in told if not isinstance(_at(document.data, place), dict | list)}
@@ -55,7 +55,7 @@ def explain(document: Document, environ: Mapping[str, str]) -> tuple[list[Fault]
     remainder = Remainder(document, unwanted, bad | {complaint.place for complaint in complaints if not complaint.unknown})
     config = remainder.convert()
     faults = document.faults + [document.fault(place, message) for place, message in remainder.complaints]
-    misspelt = {complaint.meant for complaint in complaints}  # said where it is written, and not as missing besides
+    misspelt = {complaint.meant for complaint in complaints}  # reported at the misspelt key only, not as missing besides
     faults += [document.fault(complaint.place, complaint.message) for complaint in complaints if complaint.place not in misspelt]
     broken = remainder.dropped | {complaint.meant for complaint in complaints if complaint.meant}
     around = {place[:depth] for place in broken for depth in range(len(place))}
@@ -79,7 +79,7 @@ def _rests_on(finding: Finding, broken: set[Place], around: set[Place]) -> bool:
 
 
 def _structural(document: Document) -> Iterator[Complaint]:
-    import jsonschema  # noqa: PLC0415  # 6 MB and 0.1 s, which only those pay who err
+    import jsonschema  # noqa: PLC0415  # costs 6 MB and 0.1 s, paid for a bad file only
     from jsonschema.validators import extend  # noqa: PLC0415
 
     keywords = {"items": _items, "scalar": _scalar, "oneOf": _branch, "anyOf": _any, "type": _type}
@@ -92,7 +92,7 @@ def _structural(document: Document) -> Iterator[Complaint]:
 
 
 def _items(validator: Any, items: Any, value: object, schema: Any) -> Iterator["ValidationError"]:
-    """As JSON Schema's, but of the identities only those that msgspec refuses: it reads a thousand while jsonschema reads one."""
+    """As JSON Schema's, but check only identities that msgspec refuses: msgspec reads a thousand while jsonschema reads one."""
     del schema
     identities = items.get("$ref") == "#/$defs/Identity"
     for index, item in enumerate(value if isinstance(value, list) else ()):
@@ -109,7 +109,7 @@ def _is_identity(item: object) -> bool:
 
 
 def _scalar(validator: Any, name: str, value: object, schema: Any) -> Iterator["ValidationError"]:
-    """Ours: the kind's own parser decides."""
+    """A keyword of ours: the scalar's own parser decides."""
     del validator, schema
     try:
         if isinstance(value, str):
@@ -149,7 +149,7 @@ def _any(validator: Any, branches: list[Any], value: object, schema: Any) -> Ite
 
 
 def _type(validator: Any, types: str | list[str], value: object, schema: Any) -> Iterator["ValidationError"]:
-    """As JSON Schema's, except that 4.0 is no whole number, as msgspec has it."""
+    """As JSON Schema's, except that 4.0 is not a whole number, as in msgspec."""
     del schema
     wanted = [types] if isinstance(types, str) else types
     if not any(validator.is_type(value, kind) and not (kind == "integer" and isinstance(value, float)) for kind in wanted):
@@ -157,7 +157,7 @@ def _type(validator: Any, types: str | list[str], value: object, schema: Any) ->
 
 
 def _home(key: str, place: Place) -> str:
-    """Where a key belongs that is indented too far; empty where it is none of those."""
+    """Return where a key belongs that is indented too far; empty for any other key."""
     if key in Identity.__struct_encode_fields__[1:] and place[:1] == ("identities",) and len(place) > 2:
         return "to the identity, beside its name"
     return "to the top of the file" if key in Config.__struct_encode_fields__ and place else ""

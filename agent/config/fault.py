@@ -1,54 +1,54 @@
-"""What is wrong with a configuration, and where."""
+"""A fault of a configuration, and its place."""
 
 from dataclasses import dataclass
 
-MOST_FAULTS = 100
-"""Of one file that are told: a person corrects the first ones and reads it again."""
-LONGEST_LINE = 1000
-"""Characters of what is told of one fault."""
+MAX_FAULTS = 100
+"""Faults of one file that are reported: a person corrects the first ones and checks it again."""
+MAX_LINE_CHARACTERS = 1000
+"""Of the report of one fault."""
 Place = tuple[str | int, ...]
-"""Where in the configuration: keys and indices from the top."""
+"""A place in the configuration: keys and indices from the top."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something wrong, for a person."""
+    """A message for a person."""
 
     line: int
-    """From 1; 0 where it is no line's fault."""
+    """From 1; 0 if the fault has no line."""
     place: Place
     """Empty for the whole file."""
     message: str
 
     @property
     def path(self) -> str:
-        """The place as `identities[0].source.lifetime`."""
+        """Return the place as `identities[0].source.lifetime`."""
         return show(self.place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A rule between settings that does not hold; rules know no lines."""
+    """A broken rule between settings; rules do not know lines."""
 
     place: Place
     message: str
     warning: bool = False
     """Allowed, and probably not meant."""
     forbids: bool = False
-    """The configuration is good but for an identity that it forbids: a reload withdraws that one and takes up the rest."""
+    """The configuration forbids this identity and is good otherwise: a reload withdraws it and starts the rest."""
     other: Place | None = None
-    """Where the other half of the trouble stands."""
+    """The place of the setting that contradicts this one."""
     rests_on: tuple[Place, ...] = ()
-    """What else the finding was concluded from; where that is itself broken, nothing was found."""
+    """Other places that the finding was concluded from; a broken one of them makes the finding void."""
 
 
 def by_line(fault: Fault) -> tuple[int, list[tuple[int, str]]]:
-    """The order in which faults are told; on one line, as in JSON, the second identity's before the tenth's."""
+    """Return the sort key of a fault; on one line, as in JSON, the second identity comes before the tenth."""
     return fault.line, [(step, "") if isinstance(step, int) else (-1, step) for step in fault.place]
 
 
 def show(place: Place) -> str:
-    """`("identities", 0, "name")` as `identities[0].name`."""
+    """Return `("identities", 0, "name")` as `identities[0].name`."""
     text = ""
     for step in place:
         text += f"[{step}]" if isinstance(step, int) else f".{_clip(step)}" if text else _clip(step)

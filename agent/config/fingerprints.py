@@ -1,6 +1,6 @@
 """Fingerprints of the files whose content is a part of an identity's settings: `caFile` and `kubeconfig`.
 
-The same path with another content leads to another cluster or another token service, and what those gave is another identity's.
+Another content behind the same path names another cluster or token service, whose tokens belong to another identity.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from agent.offload import in_thread
 log = structlog.get_logger()
 
 MAX_FILE_BYTES = 1 << 20
-"""The limit of an object in a cluster, and so of a mounted ConfigMap's files."""
+"""The size limit of a Kubernetes object, and so of a mounted ConfigMap's files."""
 DISK_TIMEOUT_SECONDS = 5.0
-UNREAD = ""
-"""In the place of the fingerprint of a file that cannot be read."""
+UNREADABLE = ""
+"""The fingerprint of a file that cannot be read."""
 
 
 async def fingerprints(config: Config, before: Mapping[str, str]) -> Mapping[str, str]:
-    """Return sha256 in hex by path, of every file that an identity of `config` names; those of `before` where the disk does not answer."""
+    """Return sha256 in hex, by path, of each file that identities of `config` name; those of `before` if the disk does not answer."""
     paths = {path for identity in config.identities for path in named_files(identity)}
     if not paths:
         return {}
@@ -33,7 +33,7 @@ async def fingerprints(config: Config, before: Mapping[str, str]) -> Mapping[str
             return await in_thread("fingerprints", lambda: read(paths))
     except TimeoutError:
         log.warning("file.not_compared", files=sorted(paths), reason="the disk does not answer", remedy="look at the volume, then reload")
-        return {path: before.get(path, UNREAD) for path in paths}
+        return {path: before.get(path, UNREADABLE) for path in paths}
 
 
 def read(paths: Iterable[str]) -> Mapping[str, str]:
@@ -46,8 +46,8 @@ def _fingerprint(path: str) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return UNREAD
+                return UNREADABLE
             content = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError):
-        return UNREAD
-    return hashlib.sha256(content).hexdigest() if len(content) <= MAX_FILE_BYTES else UNREAD
+        return UNREADABLE
+    return hashlib.sha256(content).hexdigest() if len(content) <= MAX_FILE_BYTES else UNREADABLE

@@ -1,6 +1,6 @@
-"""The configuration as one frozen value. Defaults stand here and in the adapters' settings, nowhere else.
+"""The configuration as one frozen value. Its defaults are defined here and in the adapters' settings, nowhere else.
 
-`loading.py` reads the file, and `explain.py` reports what is wrong with it.
+`loading.py` reads the file, and `explain.py` reports its errors.
 """
 
 from collections.abc import Mapping
@@ -20,21 +20,21 @@ Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 Jitter = Annotated[float, msgspec.Meta(ge=0, le=0.5)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$(?!\n)"
-"""Python's `$`, and so msgspec's, would let a line break follow; every pattern of a setting therefore ends like this one."""
+"""Python's `$`, and so msgspec's, matches before a final line break; every pattern of a setting therefore ends like this one."""
 Name = Annotated[str, msgspec.Meta(pattern=NAME, max_length=253)]
 Dialect = Literal["container", "imds", "gce", "appservice", "azure-imds", "uri", "ecs"]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
 class BackoffSettings(Settings):
-    """Between tries after failures."""
+    """Pauses between attempts after failures."""
 
     initial: Duration = Duration(1)
     max: Duration = Duration(60)
 
 
 class Refresh(Settings):
-    """When credentials are replaced, for all identities."""
+    """When the agent replaces credentials, for all identities."""
 
     at: Fraction = 0.8
     jitter: Jitter = 0.05
@@ -46,7 +46,7 @@ class Refresh(Settings):
 
 
 class IdentityRefresh(Settings):
-    """What one identity does differently."""
+    """Settings of one identity that differ from the general ones."""
 
     at: Fraction | None = None
     jitter: Jitter | None = None
@@ -56,7 +56,7 @@ class IdentityRefresh(Settings):
 
 
 class Control(Settings):
-    """The socket that `status`, `renew`, `wait` and `doctor` use; mode 0600."""
+    """The socket that `status`, `renew`, `revoke`, `wait` and `doctor` use; mode 0600."""
 
     socket: str = "/run/wi-agent/agent.sock"
     ledger: str | None = None
@@ -64,7 +64,7 @@ class Control(Settings):
 
     @property
     def ledger_path(self) -> str:
-        """Where the ledger is stored."""
+        """Return the path of the ledger."""
         return self.ledger or f"{self.socket}.ledger"
 
 
@@ -75,23 +75,23 @@ class Admin(Settings):
 
 
 class Metadata(Settings):
-    """Where SDKs ask."""
+    """The endpoint that SDKs ask for credentials."""
 
     listen: tuple[Address, ...] = (Address("127.0.0.1", 9481),)
     allow_non_loopback: bool = False
 
 
 class ImdsFacts(Settings):
-    """What the dialect imds says beside the credential."""
+    """Facts that the dialect imds serves beside the credential."""
 
     v1: bool = False
-    """Answer requests without a session token, too: version 1 of the protocol, which forged requests reach more easily."""
+    """Also answer requests without a session token: version 1 of the protocol, which forged requests reach more easily."""
     availability_zone: Annotated[str, msgspec.Meta(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+[a-z]$(?!\n)", max_length=64)] | None = None
     """None: zone `a` of the provider's region; SDKs read their region from it."""
 
 
 class GceFacts(Settings):
-    """What the dialect gce says beside the credential; what is not set follows from the provider, or is not there."""
+    """Facts that the dialect gce serves beside the credential; without a setting they follow from the provider, or are not served."""
 
     project_id: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9.:-]*$(?!\n)", max_length=253)] | None = None
     project_number: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,30}$(?!\n)")] | None = None
@@ -105,25 +105,25 @@ class GceFacts(Settings):
 
 
 class EcsFacts(Settings):
-    """What the dialect ecs says beside the credential."""
+    """Facts that the dialect ecs serves beside the credential."""
 
     v1: bool = False
-    """Answer requests without a session token, too, as ECS does in its normal mode, which forged requests reach more easily."""
+    """Also answer requests without a session token, as ECS does in its normal mode, which forged requests reach more easily."""
     zone_id: Annotated[str, msgspec.Meta(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+$(?!\n)", max_length=64)] | None = None
-    """Such as eu-central-1a; there is none where it is not set."""
+    """Such as eu-central-1a; without it the endpoint serves no zone."""
 
 
 class Serve(Settings):
-    """How the identity is served to SDKs; nothing is served that is not listed."""
+    """How the agent serves the identity to SDKs: in the listed dialects only."""
 
     dialects: tuple[Dialect, ...] = ()
     port: Port | None = None
-    """Of its own, on the hosts of metadata.listen: well-known paths are this identity's there. For clients that drop a path from
-    the address they are given (Node's of AWS and Google)."""
+    """A port of its own, on the hosts of metadata.listen, where well-known paths are this identity's. For clients that drop the path of
+    the address that they are configured with (the Node SDKs of AWS and Google)."""
     default: bool = False
     """The well-known paths of its dialects are this identity's on metadata.listen itself; one identity for each dialect."""
     authorization: str | None = None
-    """What a client has to present; `${NAME}` takes it from the environment. Without it the agent makes one up."""
+    """The text that clients send; `${NAME}` takes it from the environment. Without it the agent generates one."""
     imds: ImdsFacts = ImdsFacts()
     gce: GceFacts = GceFacts()
     ecs: EcsFacts = EcsFacts()
@@ -136,18 +136,18 @@ class Shutdown(Settings):
 
 
 class Tenancy(Settings):
-    """Whose identities may be had; without it, those of every ServiceAccount that an identity names."""
+    """The ServiceAccounts that identities may be; without this block, every ServiceAccount that an identity names."""
 
     namespaces: tuple[Namespace, ...] | None = None
-    """Of ServiceAccounts; None: any."""
+    """Namespaces of ServiceAccounts; None: any."""
     default_service_account: ObjectName | None = None
-    """In the namespace of the identity that names none."""
+    """Name of the ServiceAccount in the namespace of an identity that has a namespace and no name."""
     require_service_account: bool = False
     object_level: bool = True
 
 
 class Identity(Settings):
-    """One identity: whence its token, for what it is exchanged, where it goes."""
+    """One identity: the source of its token, the provider that exchanges it, and where to write and serve the result."""
 
     name: Name
     source: SourceSettings
@@ -159,10 +159,10 @@ class Identity(Settings):
 
 
 class Config(Settings):
-    """Everything."""
+    """The whole configuration."""
 
     identities: tuple[Identity, ...]
-    """Required, so that a file cut short or empty is refused and does not withdraw what runs; `[]` does."""
+    """Required: the agent refuses an empty or truncated file instead of withdrawing every identity; `[]` withdraws them."""
     refresh: Refresh = Refresh()
     control: Control = Control()
     admin: Admin = Admin()
@@ -173,18 +173,18 @@ class Config(Settings):
 
 
 def named_files(identity: Identity) -> tuple[str, ...]:
-    """Paths of the files that say whom the agent asks for this identity: `kubeconfig`, `caFile`."""
+    """Return the paths of the files that decide which servers the agent asks for this identity: `kubeconfig`, `caFile`."""
     named = (getattr(identity.source, "kubeconfig", None), getattr(identity.provider, "ca_file", None))
     return tuple(path for path in named if path)
 
 
 def identity_digest(identity: Identity, config: Config, uid: str = "", files: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Of every setting that shapes what the identity holds and how it lies in its sinks.
+    """Return the digest of every setting that shapes the identity's credentials and its files.
 
-    `uid`: of the ServiceAccount that says who it is, where one does. `files`: fingerprints of the files that settings name, by path.
+    `uid`: of the ServiceAccount whose annotations name the principal, if any. `files`: fingerprints by path.
     """
     kind = identity.source.__struct_config__.tag
-    tenants = config.tenancy.namespaces if kind == "file" else None  # of which only its tokens say whether they are allowed
+    tenants = config.tenancy.namespaces if kind == "file" else None  # only the tokens of this source name their tenant
     issuer = config.issuer if identity.source.__struct_config__.tag == "issuer" else None
     return digest(
         identity.name,
@@ -198,7 +198,7 @@ def identity_digest(identity: Identity, config: Config, uid: str = "", files: Ma
 
 
 def own_ports(config: Config) -> dict[str, tuple[Address, ...]]:
-    """Where the identities with a port of their own are served, by name."""
+    """Return the addresses of the identities with a port of their own, by name."""
     hosts = dict.fromkeys(address.host for address in config.metadata.listen if not address.path)
     return {
         identity.name: tuple(Address(host, identity.serve.port) for host in hosts) for identity in config.identities if identity.serve.port

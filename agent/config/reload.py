@@ -1,6 +1,6 @@
-"""Takes up a changed configuration: on SIGHUP, and when the file or the ConfigMap it lies in has changed.
+"""Applies a changed configuration: on SIGHUP, and when the file, or the ConfigMap that it is in, has changed.
 
-A bad one is refused and the running one kept.
+The agent refuses a bad configuration and keeps the running one.
 """
 
 import asyncio
@@ -21,11 +21,10 @@ from agent.tasks import REMEDY
 log = structlog.get_logger()
 
 READ_TIMEOUT_SECONDS = 10.0
-"""What the largest file takes on a slow machine is a fifth of it; a disk that hangs takes longer."""
-LOOK_EVERY = 5.0
-"""Seconds between looks at the file."""
-SETTLED = 1.0
-"""Seconds that a changed file stays as it is before it is read: the first half of a file may be good, with fewer identities."""
+"""The largest file takes a fifth of it on a slow machine; a disk that hangs takes longer."""
+POLL_SECONDS = 5.0
+SETTLE_SECONDS = 1.0
+"""A changed file is read after it has stayed the same for so long: the first half of a file may be valid, with fewer identities."""
 
 
 class Reloader:
@@ -38,23 +37,23 @@ class Reloader:
         self._environ = environ
         self.running = config
         self._opened = config
-        """What the process was started with: its listeners stay open, whatever is taken away and put back."""
+        """The configuration that the process was started with: its listeners stay open through every reload."""
         self._apply = apply
         self._clock = clock
         self._seen = _stamp(path)
         self._reading = False
-        """A thread has not come back from the file."""
+        """A thread is still reading the file."""
         self.asked = asyncio.Event()
         """Set by SIGHUP."""
         self.successful = True
         self.succeeded_at = clock.now()
         self.refused: tuple[str, ...] = ()
-        """Why the file as it is now was refused, a line each; nothing where it is what runs."""
+        """Why the current file was refused, a line for each reason; empty if its configuration is running."""
 
     async def run(self) -> None:
-        """For ever."""
+        """Reload on each change and on each SIGHUP, without end."""
         while True:
-            if await self._clock.wait(self.asked, LOOK_EVERY):
+            if await self._clock.wait(self.asked, POLL_SECONDS):
                 self.asked.clear()
             elif not await self._changed():
                 continue
@@ -62,16 +61,16 @@ class Reloader:
             await self.reload()
 
     async def _changed(self) -> bool:
-        """Whether the file is another than was read, and whoever writes it has ended."""
+        """Return whether the file has changed since it was read, and its writer has finished."""
         stamp = _stamp(self._path)
         if stamp == self._seen:
             return False
-        return not await self._clock.wait(self.asked, SETTLED) and stamp == _stamp(self._path)
+        return not await self._clock.wait(self.asked, SETTLE_SECONDS) and stamp == _stamp(self._path)
 
     async def reload(self) -> bool:
-        """Reads the file and applies it; False where it is refused.
+        """Read the file and apply it; return False if it is refused.
 
-        Raises what is neither, a bug, after saying so in `refused`; the next `run` reads the file again.
+        Raises any other exception, a bug, after recording it in `refused`; the next `run` reads the file again.
         """
         try:
             config = await self._read()
@@ -93,16 +92,16 @@ class Reloader:
         self.successful, self.succeeded_at, self.refused = True, self._clock.now(), ()
         log.info("config.reloaded", file=str(self._path), identities=len(config.identities))
         if names := [identity.name for identity in config.identities if forbidden(identity, config.tenancy)]:
-            remedy = "allow them in `tenancy`, or remove them: a start with this file is refused"
+            remedy = "allow them in `tenancy`, or remove them: the agent refuses to start with this file"
             log.error("config.forbids", file=str(self._path), identities=names, remedy=remedy)
         return True
 
     async def _read(self) -> Config:
-        """Return what the file holds, read in a thread: a large or bad one takes seconds. Raises ConfigError, also after the timeout."""
+        """Return the configuration, read in a thread: a large or bad file takes seconds. Raises ConfigError, also after the timeout."""
         if self._reading:
             self._seen = None
             raise ConfigError(
-                f"{self._path}: the agent is still reading it", remedy="look at the disk it lies on, or make the file smaller"
+                f"{self._path}: the agent is still reading the file", remedy="check the disk that holds it, or make the file smaller"
             )
         self._reading = True
 
@@ -122,7 +121,8 @@ class Reloader:
         except TimeoutError:
             self._seen = None  # so that it is read again
             failure = ConfigError(
-                f"{self._path}: not read within {READ_TIMEOUT_SECONDS:g} s", remedy="look at the disk it lies on, or make the file smaller"
+                f"{self._path}: cannot read the file within {READ_TIMEOUT_SECONDS:g} s",
+                remedy="check the disk that holds it, or make the file smaller",
             )
         except RuntimeError:  # no thread could be started
             self._reading = False
@@ -136,7 +136,7 @@ class Reloader:
 
 
 def refuse_restart(opened: Config, wanted: Config) -> None:
-    """Raises ConfigError where only a restart leads from what the process was `opened` with to what is wanted."""
+    """Raise ConfigError if only a restart leads from the configuration that the process opened to the wanted one."""
     changes = [
         name
         for name, one, other in (
@@ -145,13 +145,13 @@ def refuse_restart(opened: Config, wanted: Config) -> None:
             ("metadata.listen", opened.metadata.listen, wanted.metadata.listen),
             ("control.socket", opened.control.socket, wanted.control.socket),
             ("control.ledger", opened.control.ledger, wanted.control.ledger),
-            ("serve.port", own_ports(opened), own_ports(opened) | own_ports(wanted)),  # one that goes stays open, and answers 404
+            ("serve.port", own_ports(opened), own_ports(opened) | own_ports(wanted)),  # a removed port stays open and answers 404
             ("metadata, closed until now,", not _serves(opened) and _serves(wanted), False),
         )
         if one != other
     ]
     if changes:
-        raise ConfigError(f"changes of {', '.join(changes)} need a restart", remedy="restart the agent, or take the change back")
+        raise ConfigError(f"changes of {', '.join(changes)} need a restart", remedy="restart the agent, or undo the change")
 
 
 def _serves(config: Config) -> bool:

@@ -1,4 +1,4 @@
-"""What is left of a configuration once its broken parts are taken out, and where each of it stood before."""
+"""The part of a configuration that is left without its broken parts, and the original place of each setting."""
 
 import re
 from collections.abc import Mapping
@@ -14,11 +14,10 @@ from agent.config.model import Config
 from agent.settings import convert
 
 STEP = re.compile(r"\.([^.\[\]`]+)|\[([0-9]+)\]")
-"""Of msgspec's own paths: `$.identities[0].name`, with `[...]` for any key of a free mapping."""
+"""One step of msgspec's paths: `$.identities[0].name`, with `[...]` for any key of a free mapping."""
 MISSING = re.compile(r"missing required field `([^`]+)`")
-
-TRIES = 64
-"""Conversions, for msgspec stops at the first thing wrong, and what only it finds is little."""
+MAX_CONVERSIONS = 64
+"""msgspec stops at the first error; few errors are found by msgspec only."""
 STAND_INS: Mapping[str, Any] = MappingProxyType(
     {
         "identities": [],
@@ -43,7 +42,8 @@ STAND_INS: Mapping[str, Any] = MappingProxyType(
         "state": "x",
     }
 )
-"""By key, or by type and key: what takes the place of a required setting, so that rules see all around it; none concludes from it."""
+"""Replacements of broken required settings, by key or by type and key, so that rules see the settings around them; no rule concludes
+from them."""
 
 
 class Remainder:
@@ -52,21 +52,21 @@ class Remainder:
     def __init__(self, document: Document, unwanted: set[Place], broken: set[Place]) -> None:
         self._data = document.data
         self.dropped = unwanted | broken
-        """Everything taken out, in the end also what cannot be without it."""
+        """Every part that was taken out, in the end also the parts that depend on one."""
         self.complaints: list[tuple[Place, str]] = []
-        """What only msgspec found."""
+        """Errors that only msgspec found."""
         self._indices: dict[Place, list[int]] = {}
-        """What is kept of each list that was looked at, since something was last dropped."""
+        """The kept indices of each list that was searched since the last part was taken out."""
         self._stand_ins: dict[Place, dict[str, Any]] = {}
-        """By the block they stand in."""
+        """By the block that holds them."""
         for place in broken:
             key = str(place[-1])
             if key in STAND_INS:
                 self._stand_ins.setdefault(place[:-1], {})[key] = self._stand_in(place[:-1], key)
 
     def convert(self) -> Config | None:
-        """The configuration that is left; None where nothing can be saved."""
-        for _ in range(TRIES):
+        """Return the configuration that is left; None if no part is usable."""
+        for _ in range(MAX_CONVERSIONS):
             try:
                 config: Config = convert(self._without(self._data, ()), Config)
             except msgspec.ValidationError as error:
@@ -76,7 +76,7 @@ class Remainder:
                     break
                 missing = MISSING.search(message)
                 if not missing or (*place, missing[1]) not in self.dropped:
-                    self.complaints.append((place, f"cannot be used: {message[:1].lower()}{message[1:]}"))
+                    self.complaints.append((place, f"cannot use this value: {message[:1].lower()}{message[1:]}"))
                 self.dropped.add(place)
                 self._indices.clear()
             else:
@@ -84,7 +84,7 @@ class Remainder:
         return None
 
     def original(self, finding: Finding) -> Finding:
-        """The finding with the indices of the whole document."""
+        """Return the finding with the indices of the whole document."""
         return replace(
             finding,
             place=self._original(finding.place),
@@ -93,7 +93,7 @@ class Remainder:
         )
 
     def _stand_in(self, block: Place, key: str) -> Any:
-        """Where the same key is of another form in a block of some type, the one of that form."""
+        """Return the replacement of a key: the one of the block's type, if that type has a form of its own."""
         data = self._data
         for step in block:
             data = data[step]

@@ -32,13 +32,13 @@ PLAIN: dict[type[inspect.Type], str] = {
 
 
 def schema(describe: Describe = describe_scalar) -> dict[str, Any]:
-    """The schema of a configuration file. `describe` says what stands for a scalar."""
+    """Return the schema of a configuration file. `describe` returns the schema of a scalar."""
     structs: dict[str, Any] = {}
     top = _describe(inspect.type_info(Config), structs, describe)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Configuration of workload-identity-agent",
-        "description": "Which identities to keep fresh, where their tokens come from, what they are exchanged for and where they go.",
+        "description": "Identities that the agent keeps fresh: the sources of their tokens, the clouds, the sinks and the endpoint.",
         **top,
         "$defs": structs,
     }
@@ -94,7 +94,7 @@ def _struct(kind: inspect.StructType, structs: dict[str, Any], describe: Describ
         required.insert(0, kind.tag_field)
     structs[name] |= {
         "title": name,
-        **({"description": text.strip().split("\n\n")[0]} if (text := kind.cls.__doc__) else {}),  # none under `python -OO`
+        **({"description": text.strip().split("\n\n")[0]} if (text := kind.cls.__doc__) else {}),  # no docstrings under `python -OO`
         "type": "object",
         "properties": properties,
         "additionalProperties": False,

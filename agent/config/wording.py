@@ -1,4 +1,4 @@
-"""What a refused setting is told: what is wrong and what is allowed, in words for people and without its value where that may be secret."""
+"""Messages about refused settings: the error and the allowed values, for people, without a value that may be secret."""
 
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 CONFIDENTIAL = {"authorization", "proxy", "endpoint", "url", "tokenUrl", "claims", "policy", "externalId"}
 """Keys whose values are never repeated."""
 ALLOWED = {
-    "identities": "a list of them, or `identities: []` to withdraw all there were",
+    "identities": "a list of identities, or `identities: []` to withdraw all that are running",
     "name": "lower-case letters, digits, `-` and `.`, beginning and ending with a letter or digit",
     "subject": "printable ASCII without spaces, such as system:serviceaccount:demo:web",
     "roleArn": "an IAM role such as arn:aws:iam::123456789012:role/web",
     "region": "a region such as eu-west-1",
     "sessionName": "2 to 64 letters, digits or any of _+=,.@-",
 }
-"""By key, for those whose text has to be of a certain form."""
-LONGEST_WORD = 40
+"""The allowed form, by key."""
+MAX_WORD_CHARACTERS = 40
 NO_BREAK = r"(?!\n)"
-"""How patterns end, which says nothing to a person."""
+"""The end of each pattern, which messages leave out."""
 NOUNS = {
     "string": "text",
     "integer": "a whole number",
@@ -37,8 +37,8 @@ NOUNS = {
 
 
 def nearest(word: str, known: "Iterable[str]") -> str | None:
-    """Return the known word that was probably meant; None for a word longer than any could be, which takes long to compare."""
-    if len(word) > LONGEST_WORD:
+    """Return the known word that was probably meant; None for a word too long to be one, as comparing it takes long."""
+    if len(word) > MAX_WORD_CHARACTERS:
         return None
     by_lower = {each.lower(): each for each in known}
     found = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
@@ -46,18 +46,18 @@ def nearest(word: str, known: "Iterable[str]") -> str | None:
 
 
 def listed(words: "Iterable[object]") -> str:
-    """Words in a row."""
+    """Return the words with commas between."""
     return ", ".join(str(word) for word in words)
 
 
 def quoted(value: object, place: Place) -> str:
-    """The value in quotes, if it is short text and nothing that may be secret, else `this`."""
+    """Return the value in quotes if it is short text and cannot be secret, else `this`."""
     plain = isinstance(value, str) and len(value) <= 40 and value.isprintable() and "://" not in value and "@" not in value
     return f"{value!r}" if plain and not CONFIDENTIAL & set(place) else "this"
 
 
 def of_scalar(kind: type[Scalar], value: object, place: Place, document: Document) -> str:
-    """What is wrong with a scalar's value, which was refused."""
+    """Return the message about a scalar's refused value."""
     written = document.text(place)
     if isinstance(value, str):
         try:
@@ -77,7 +77,7 @@ def of_scalar(kind: type[Scalar], value: object, place: Place, document: Documen
 
 
 def of_type(schema: "Mapping[str, Any]", value: object, place: Place, document: Document) -> str:
-    """What to write where something of another type than the schema's stands."""
+    """Return the message about a value of another type than the schema's."""
     expected = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
     nouns = " or ".join(_noun(each, schema, value) for each in expected)
     if isinstance(value, str) and "boolean" in expected and value.lower() in {"true", "false", "yes", "no", "on", "off"}:
@@ -88,7 +88,7 @@ def of_type(schema: "Mapping[str, Any]", value: object, place: Place, document: 
 
 
 def _noun(kind: str, schema: "Mapping[str, Any]", value: object) -> str:
-    """What is wanted, as far as the schema tells what has to be in it."""
+    """Return what to write, as far as the schema says what it must hold."""
     if kind == "array" and not schema.get("items", {}).keys().isdisjoint({"$ref", "oneOf"}):
         return "a list of blocks, each of which begins with `- `"
     if kind == "object":
@@ -98,12 +98,12 @@ def _noun(kind: str, schema: "Mapping[str, Any]", value: object) -> str:
 
 
 def reading(value: object, written: str) -> str:
-    """How YAML understood it."""
+    """Return how YAML read the value."""
     match value:
         case bool():
             return f"YAML reads an unquoted {written or 'yes or no'} as true or false"
         case None:
-            return "nothing is given"
+            return "the value is missing"
         case int() | float():
             return "a number"
         case str():
@@ -115,7 +115,7 @@ def reading(value: object, written: str) -> str:
 
 
 def of_choice(value: object, choices: list[str], place: Place) -> str:
-    """What to choose instead."""
+    """Return the message about a value that is not one of the choices."""
     if not isinstance(value, str):
         return f"write one of {listed(choices)}"
     meant = nearest(value, choices)
@@ -123,22 +123,22 @@ def of_choice(value: object, choices: list[str], place: Place) -> str:
 
 
 def of_missing(key: str, choices: list[str] | None, described: dict[str, Any] | None) -> str:
-    """What to add."""
+    """Return the message about a missing key."""
     if choices:
         return f"missing: write one of {listed(choices)}"
     allowed = (described or {}).get("description") or ALLOWED.get(key)
-    return f"missing: write {allowed}" if allowed else "missing, and there is no default"
+    return f"missing: write {allowed}" if allowed else "missing, and without a default: add it"
 
 
 def of_key(meant: str | None, known: list[str], home: str) -> str:
-    """What to call it instead, or whither it belongs."""
+    """Return the message about an unknown key: the name that was probably meant, or the block that it belongs to."""
     if home:
-        return f"not known here: it belongs {home}, so indent it less"
+        return f"unknown key: it belongs {home}, so indent it less"
     return f"unknown key, did you mean `{meant}`?" if meant else f"unknown key: allowed are {listed(known)}"
 
 
 def of_limit(error: "ValidationError", place: Place) -> str:
-    """The limits that the schema sets, all of them."""
+    """Return the message about a value beyond the schema's limits, with all of them."""
     schema: dict[str, Any] = dict(error.schema) if isinstance(error.schema, dict) else {}
     if error.validator == "pattern":
         keys = [step for step in place if isinstance(step, str)]

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from agent.config.rules.identities import authorization
+from agent.config.authorization import authorization
 from agent.dialects import DIALECTS
 from agent.doctor import endpoint_addresses, endpoint_environment
 from agent.doctor.case import PATIENCE, Case, broken, skipped, warning

@@ -9,8 +9,8 @@ import structlog
 
 from agent import providers, sinks, sources
 from agent.clock import STEP
+from agent.config.authorization import authorization
 from agent.config.model import Config, Identity, identity_digest
-from agent.config.rules.identities import authorization
 from agent.config.tenancy import TenantSource
 from agent.counters import TaskKind
 from agent.identities.authorization import Authorizations

@@ -38,7 +38,7 @@ print(code, *loaded)
 """
 
 
-@pytest.mark.parametrize("arguments", [("status",), ("renew", "one"), ("wait", "--timeout", "0")])
+@pytest.mark.parametrize("arguments", [("status",), ("renew", "one"), ("revoke", "one"), ("wait", "--timeout", "0")])
 def test_client_commands_load_neither_a_server_nor_any_sdk(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, ",".join(HEAVY), *arguments, "--socket", str(tmp_path / "none.sock")],
@@ -94,14 +94,14 @@ def test_what_a_renewal_failed_of_is_said_and_steers_no_terminal(tmp_path: Path,
     assert code == 3
     assert capsys.readouterr().out.splitlines() == [
         "one[2J: failed: sub is ]0;owned (type this)",
-        "two: failed: AWS answered 500 (the agent tries again by itself; if it stays: wi-agent doctor two)",
+        "two: failed: AWS answered 500 (the agent retries by itself; if the failure stays, type: wi-agent doctor two)",
         "three: failed: AWS said no",
     ]
 
 
 def test_an_agent_that_hangs_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "a.sock")
-    monkeypatch.setattr(client, "PATIENCE", 0.1, raising=False)
+    monkeypatch.setattr(client, "STATUS_TIMEOUT_SECONDS", 0.1)
     with socket.socket(socket.AF_UNIX) as silence:
         silence.bind(path)
         silence.listen()
@@ -169,14 +169,14 @@ STRANGE = {
     "digits": told(b'{"identities": [], "now": ' + b"9" * 5000 + b"}"),
     "no text": told(b"\xff\xfe"),
     "nothing": told(b"{}"),
-    "other members": told(b'{"identities": [{}], "ready": [], "renewals": 3}'),
-    "no mapping": told(b'{"identities": 7, "renewals": {"one": {}}}'),
+    "other members": told(b'{"identities": [{}], "ready": [], "renewals": 3, "revocations": 3}'),
+    "no mapping": told(b'{"identities": 7, "renewals": {"one": {}}, "revocations": {"one": {}}}'),
     "an infinite time": told(b'{"identities": [], "now": 1e999}'),
     "without end": endless(b"HTTP/1.1 200 OK\r\n\r\n", b"[" * 1_000_000),
 }
 
 
-@pytest.mark.parametrize("command", [["status"], ["status", "--json"], ["renew", "one"], ["wait", "--timeout", "0.2"]])
+@pytest.mark.parametrize("command", [["status"], ["status", "--json"], ["renew", "one"], ["revoke", "one"], ["wait", "--timeout", "0.2"]])
 @pytest.mark.parametrize("what", STRANGE)
 def test_a_program_that_is_not_an_agent_is_said_to_be_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, command: list[str]
@@ -187,7 +187,7 @@ def test_a_program_that_is_not_an_agent_is_said_to_be_none(
     with answering(path, STRANGE[what]):
         assert main([*command, "--socket", path]) == 4
     said = capsys.readouterr()
-    assert f"wi-agent: the program that answers on {path} is not an agent: say where" in said.err
+    assert f"wi-agent: the program that answers on {path} is not an agent: name the" in said.err
     assert said.out == ""
 
 
@@ -202,7 +202,7 @@ def test_a_program_that_is_not_an_agent_is_said_to_be_none(
 def test_an_answer_that_never_ends_is_not_waited_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, answer: Callable[[socket.socket], None]
 ) -> None:
-    monkeypatch.setattr(client, "PATIENCE", 0.3)
+    monkeypatch.setattr(client, "STATUS_TIMEOUT_SECONDS", 0.3)
     path = str(tmp_path / "a.sock")
     with answering(path, answer):
         assert main(["status", "--socket", path]) == 4

@@ -157,8 +157,8 @@ def test_the_address_is_one_that_a_client_can_reach(told: Told, listen: list[str
 
 def test_where_there_is_no_way_it_says_which_setting_makes_one(told: Told) -> None:
     assert "is not served" in told("--via", "endpoint", serve={}, code=2)
-    assert "is written to no files" in told("--via", "files", sinks=[], code=2)
-    assert "its authorization lies in no file" in told(sinks=[], code=2)
+    assert "is not written to files" in told("--via", "files", sinks=[], code=2)
+    assert "its authorization is not stored in a file" in told(sinks=[], code=2)
     assert "has no TCP address" in told(listen=["unix:./s"], code=2)
 
 
@@ -228,7 +228,7 @@ def test_who_only_the_serviceaccount_can_say_is_not_made_up(told: Told, role: st
     provider = {"type": "aws", "region": "eu-west-1", "fromServiceAccount": True, **({"roleArn": role} if role else {})}
     assert "AWS_CONTAINER_CREDENTIALS_FULL_URI" in told("--via", "endpoint", source=source, provider=provider)
     said = told("--via", "files", source=source, provider=provider, code=0 if role else 2)
-    assert (ROLE in said) if role else ("its ServiceAccount says who it is" in said)
+    assert (ROLE in said) if role else ("its ServiceAccount names the principal" in said)
     if not role:
         assert "(use --via endpoint, or" in said
         assert "(add serve.dialects and use --via endpoint, or" in told(source=source, provider=provider, serve={}, code=2)

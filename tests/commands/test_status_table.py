@@ -57,7 +57,10 @@ def test_each_identity_is_a_row_and_what_is_wrong_stands_below_with_what_to_do()
 
 @pytest.mark.parametrize(
     ("result", "last"),
-    [("unavailable", "  → the agent tries again by itself; if it stays: wi-agent doctor one"), ("rejected", "  AWS answered 500")],
+    [
+        ("unavailable", "  → the agent retries by itself; if the failure stays, type: wi-agent doctor one"),
+        ("rejected", "  AWS answered 500"),
+    ],
 )
 def test_where_there_is_nothing_to_change_that_is_said(result: str, last: str) -> None:
     failure = {"result": result, "message": "one: AWS answered 500", "remedy": "", "at": "2026-01-01T00:00:00.5Z", "count": 1}
@@ -83,8 +86,8 @@ def test_what_somebody_else_took_away_is_said_though_it_was_put_back(count: int,
     sink = {"name": "files:/a", "state": "fresh", "failure": None, "lost": {"at": "2026-01-01T00:00:00.500000Z", "count": count}}
     assert render({"now": NOW, "identities": [identity("moved", sinks=[sink])]}).splitlines()[2:] == [
         "",
-        f"moved: files:/a no longer held what had been delivered, {times}, last found at 2026-01-01T00:00:00Z",
-        "  → nobody but the agent should write there, or move it: see who else mounts that volume writable",
+        f"moved: files:/a no longer held the delivered files, {times}, last found at 2026-01-01T00:00:00Z",
+        "  → find the program that writes there besides the agent: see which containers mount that volume writable",
     ]
 
 
@@ -126,7 +129,7 @@ def test_colour_is_put_around_the_state_only_and_widths_stay() -> None:
 def test_a_refused_configuration_is_said_with_every_reason() -> None:
     reasons = ["c.yaml:3: refresh.at: must be below 1", "c.yaml:9: \x1b[2Jidentities"]
     shown = render({"now": NOW, "identities": [identity("a")], "refusedConfiguration": reasons}).splitlines()
-    assert shown[-3:-1] == ["the configuration file was changed and refused; the one before it runs on:", f"  {reasons[0]}"]
+    assert shown[-3:-1] == ["the agent refused the changed configuration file and keeps the one before it:", f"  {reasons[0]}"]
     assert "\x1b" not in shown[-1]
 
 

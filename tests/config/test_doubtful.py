@@ -32,9 +32,9 @@ def warned(folder: Any, *identities: dict[str, Any], environ: dict[str, str] | N
 @pytest.mark.parametrize(
     ("provider", "mode", "said"),
     [
-        ({"type": "generic", "audiences": []}, "0644", "good at the API server, with all rights of the ServiceAccount"),
-        ({"type": "generic", "audiences": ["a", "b"]}, "0644", "good at each of its 2 audiences"),
-        ({"type": "generic", "audiences": ["a", "b"]}, "0604", "good at each of its 2 audiences"),
+        ({"type": "generic", "audiences": []}, "0644", "valid for the API server, with all rights of the ServiceAccount"),
+        ({"type": "generic", "audiences": ["a", "b"]}, "0644", "valid for each of its 2 audiences"),
+        ({"type": "generic", "audiences": ["a", "b"]}, "0604", "valid for each of its 2 audiences"),
         ({"type": "generic", "audiences": ["a", "b"]}, "0640", ""),
         ({"type": "generic", "audiences": ["a"]}, "0644", ""),
         (AWS, "0644", ""),
@@ -50,7 +50,7 @@ def test_a_world_readable_token_of_no_or_several_audiences_is_warned_of(tmp_path
 
 def test_a_token_for_the_api_server_is_warned_of_whatever_its_mode(tmp_path):
     [line] = warned(tmp_path, identity(provider={"type": "generic", "audiences": []}))
-    assert line.startswith("identities[0].provider.audiences: empty: the token is good at the API server")
+    assert line.startswith("identities[0].provider.audiences: empty, so the API server accepts the token")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_token_for_the_api_server_is_warned_of_whatever_its_mode(tmp_path):
 def test_a_principal_beside_from_service_account_is_warned_of(tmp_path, provider, key):
     found = warned(tmp_path, identity(provider=provider))
     assert [line.partition(":")[0] for line in found] == ([f"identities[0].provider.{key}"] if key else [])
-    assert all("a tenant becomes it by removing its own" in line for line in found)
+    assert all("a tenant becomes this principal by removing its annotation" in line for line in found)
 
 
 def test_scopes_without_a_bound_at_run_time_are_warned_of(tmp_path):
@@ -94,7 +94,8 @@ def test_an_authorization_that_two_identities_share_is_warned_of(tmp_path):
     environ = {"A": "0123456789abcdef", "B": "0123456789abcdef", "C": "fedcba9876543210"}
     [line] = warned(tmp_path, served("one", "A"), served("two", "B"), served("three", "C"), environ=environ)
     assert line.startswith(
-        "identities[1].serve.authorization: the same text as one's: a client of one is served as the other (identities[0]"
+        "identities[1].serve.authorization: one has the same text, so a client of one is served the other: give each identity"
+        " its own (identities[0]"
     )
     assert "0123456789abcdef" not in line
 

@@ -51,11 +51,11 @@ F:1: refresh.timeout: a unit is missing: write 10s, 10m, 10h or 10d
 F:2: shutdown.delay: 'soon' is not a duration: write a number and a unit, such as 10s, 5m, 1h or 30d
 F:3: control.socket: YAML reads an unquoted no as true or false: write it in quotes if it is meant as text
 F:5: admin.listen: text: write a list, such as [a, b]
-F:8: metadata.listen[0]: 10.1.2.3:9481 can be reached from other machines: use 127.0.0.1, [::1] or unix:, or set allowNonLoopback: true
+F:8: metadata.listen[0]: other machines can reach 10.1.2.3:9481: use 127.0.0.1, [::1] or unix:, or set allowNonLoopback: true
 F:9: metadata.listen[1]: '127.0.0.1:99999' is not a listen address: a port is at most 65535
-F:10: issuer.state: missing, and there is no default
-F:11: issuer.url: must not end with `/`: the discovery document's address is made by appending to it
-F:11: issuer.url: must not hold a user or password: it stands in every token
+F:10: issuer.state: missing, and without a default: add it
+F:11: issuer.url: must not end with `/`: verifiers append the path of the discovery document to it
+F:11: issuer.url: must not hold a user or password: every token repeats it
 F:13: issuer.algorithm: 'RS265' is not known here, did you mean RS256?
 F:16: identities[0].name: 'Upper' cannot be used: write lower-case letters, digits, `-` and `.`, beginning and ending with a letter or digit
 F:17: identities[0].source.type: 'isuer' is not known here, did you mean issuer?
@@ -63,22 +63,22 @@ F:18: identities[0].provider.type: missing: write one of generic, aws, azure, gc
 F:19: identities[1]: a number: write a block of keys and values, with name, source, provider
 F:22: identities[2].provider.audiences: empty: name at least one audience that the token is for
 F:24: identities[2].sinks[0].mode: not quoted, and YAML reads it as the number 416: write "0640" in quotes
-F:25: identities[2].sinks[1].directory: inside another's: give each its own, side by side (identities[2].sinks[0].directory in line 24)
+F:25: identities[2].sinks[1].directory: is inside another's directory: give each its own, side by side (identities[2].sinks[0].directory in line 24)
 F:26: identities[2].sinks[2].directory: /dev/null exists and is not a directory: choose another, or move it away
 F:27: identities[2].sinks[3].type: missing: write one of files
-F:28: identities[3].name: the name is already taken: give each identity its own (identities[2].name in line 20)
-F:29: identities[3].source.claims.sub: the agent sets this claim itself; reserved are aud, exp, iat, iss, jti, kubernetes.io, nbf, sub
-F:29: identities[3].source.lifetime: 5s is not what the issuer grants: between 1m and 12h (issuer.lifetime)
+F:28: identities[3].name: another identity has this name: give each identity its own (identities[2].name in line 20)
+F:29: identities[3].source.claims.sub: the agent sets this claim itself: remove it; reserved are aud, exp, iat, iss, jti, kubernetes.io, nbf, sub
+F:29: identities[3].source.lifetime: the issuer does not grant 5s: write 1m to 12h, or change issuer.lifetime
 F:30: identities[3].provider.region: missing: write a region such as eu-west-1
-F:32: identities[4].source.lifetime: 2d is not what the issuer grants: between 1m and 12h (issuer.lifetime)
+F:32: identities[4].source.lifetime: the issuer does not grant 2d: write 1m to 12h, or change issuer.lifetime
 F:33: identities[4].provider.audiences: given twice, first in line 33: keep one
-F:34: identities[4].serve.authorization: the environment variable CANARY is not set, or empty
+F:34: identities[4].serve.authorization: the environment variable CANARY is empty or not set: set it
 F:34: identities[4].serve.dialects[0]: container serves AWS sessions: it needs provider type aws with exchange: true
 F:34: identities[4].serve.dialects[1]: 'contaner' is not known here, did you mean container?
-F:36: identities[4].sinks[0].directory: the same directory as another's: give each its own, side by side (identities[2].sinks[0].directory in line 24)
-F:36: identities[4].sinks[0].names.token: a plain file name belongs here: no `/`, no `..` at its beginning, at most 255 bytes
-F:36: identities[4].sinks[0].names.tokn: no file of that name is written, did you mean `token`?
-F:36: identities[4].sinks[0].owner: this machine knows no such owner: write its number, if it is known elsewhere only
+F:36: identities[4].sinks[0].directory: is another's directory: give each its own, side by side (identities[2].sinks[0].directory in line 24)
+F:36: identities[4].sinks[0].names.token: not a plain file name: write one without `/`, not beginning with `..`, of at most 255 bytes
+F:36: identities[4].sinks[0].names.tokn: the agent does not write a file of that name, did you mean `token`?
+F:36: identities[4].sinks[0].owner: this machine does not know that owner: write its number, if only other machines know the name
 """  # noqa: E501  # a line is a line
 
 
@@ -146,7 +146,7 @@ def test_thousands_of_mistakes_do_not_take_for_ever(tmp_path, monkeypatch):
     lines = loading.told(Path("F"), found.faults)
     assert len(lines) == 100
     assert lines[0].startswith("F:2: identities[0]")
-    assert lines[-1] == "F: and more: correct these first"
+    assert lines[-1] == "F: there are more errors: correct these first"
     assert time.monotonic() - began < 5
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent.config import reload
-from agent.config.fault import LONGEST_LINE, MOST_FAULTS
-from agent.config.loading import LONGEST, check, load
+from agent.config.fault import MAX_FAULTS, MAX_LINE_CHARACTERS
+from agent.config.loading import MAX_FILE_BYTES, check, load
 from agent.config.model import Config
 from agent.config.reload import Reloader
 from agent.errors import ConfigError
@@ -68,8 +68,8 @@ async def test_a_hostile_file_is_refused_at_reload_and_the_loop_runs_on(name: st
     assert not await reloader.reload()
     probe.cancel()
     assert reloader.running is running
-    assert 1 <= len(reloader.refused) <= MOST_FAULTS
-    assert max(map(len, reloader.refused)) <= LONGEST_LINE + len(str(path))
+    assert 1 <= len(reloader.refused) <= MAX_FAULTS
+    assert max(map(len, reloader.refused)) <= MAX_LINE_CHARACTERS + len(str(path))
     assert reading.seconds < REFUSED_WITHIN_SECONDS
     assert len(beats) >= reading.seconds / LOOP_HELD_SECONDS, "on the average: a single pause may be another process's"
 
@@ -92,15 +92,15 @@ def test_check_refuses_a_hostile_file_in_a_hundred_lines(name: str, tmp_path: Pa
         [sys.executable, "-m", "agent", "check", "-c", str(path)], check=False, capture_output=True, text=True, timeout=60, cwd=tmp_path
     )
     assert found.returncode == 2
-    assert 1 <= len(found.stderr.splitlines()) <= MOST_FAULTS
+    assert 1 <= len(found.stderr.splitlines()) <= MAX_FAULTS
     assert "Traceback" not in found.stderr
 
 
 def test_a_file_of_the_greatest_length_is_read_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text(GOOD + "#" * (LONGEST - len(GOOD)))
+    path.write_text(GOOD + "#" * (MAX_FILE_BYTES - len(GOOD)))
     assert check(path, {}).config is not None
-    path.write_text(GOOD + "#" * (LONGEST - len(GOOD) + 1))
+    path.write_text(GOOD + "#" * (MAX_FILE_BYTES - len(GOOD) + 1))
     with pytest.raises(ConfigError, match="longer than"):
         check(path, {})
 

@@ -68,14 +68,14 @@ def test_a_well_known_path_is_one_identitys(tmp_path: Path) -> None:
         identity("two", "aws", "imds", default=True),
         identity("three", "gcp", "gce", default=True),
     )
-    assert faults.count("the default of gce already") == 1
-    assert "imds already" not in faults
+    assert faults.count("already the default of gce") == 1
+    assert "already the default of imds" not in faults
 
 
 @pytest.mark.parametrize("port", [9481, 9491, 9480])
 def test_a_port_of_its_own_is_nobody_elses(tmp_path: Path, port: int) -> None:
     faults, _ = judged(tmp_path, identity("one", "gcp", "gce", port=9491), identity("two", "gcp", "gce", port=port))
-    assert f"127.0.0.1:{port} is already listened on" in faults
+    assert f"the agent already listens on 127.0.0.1:{port}" in faults
 
 
 @pytest.mark.parametrize("port", [0, 65536, -1])
@@ -86,11 +86,11 @@ def test_a_port_is_one(tmp_path: Path, port: int) -> None:
 def test_who_serves_every_process_is_told_so_and_what_would_not(tmp_path: Path) -> None:
     _, warnings = judged(tmp_path, identity("one", "gcp", "gce", default=True), identity("two", "aws", "imds", "container"))
     assert [warning.partition(":")[0] for warning in warnings] == [
-        "not set",
+        "not set, so clients of the endpoint may ask for any scope besides `scopes`",
         "gce serves every process that reaches the address",
         "imds serves every process that reaches the address",
     ]
-    assert "container asks for an authorization" in warnings[2]
+    assert "use container, which requires an authorization" in warnings[2]
 
 
 @pytest.mark.parametrize("serve", [{"default": True}, {"port": 9490}])

@@ -39,8 +39,8 @@ def test_no_audience_is_no_audience_where_the_token_is_anothers(tmp_path):
 @pytest.mark.parametrize(
     ("line", "where", "said"),
     [
-        ("      lifetime: 9m # HERE", "identities[0].source.lifetime", "an API server grants 10m and longer"),
-        ("      lifetime: 99999999d # HERE", "identities[0].source.lifetime", "no more than"),
+        ("      lifetime: 9m # HERE", "identities[0].source.lifetime", "an API server does not grant 9m: write 10m to"),
+        ("      lifetime: 99999999d # HERE", "identities[0].source.lifetime", "write 10m to 4294967296 seconds"),
         ("      boundTo: pods # HERE", "identities[0].source.boundTo", "pod"),
         ("      boundTo: {kind: Node, name: x} # HERE", "identities[0].source.boundTo", "Pod"),
         ("      audience: x # HERE", "identities[0].source.audience", "unknown key"),

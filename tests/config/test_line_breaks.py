@@ -83,4 +83,4 @@ def test_a_file_is_refused_where_any_text_ends_in_a_line_break(path: str) -> Non
     for step in reversed(path.replace("[]", ".[]").split(".")):
         value = [value] if step == "[]" else {step: value}
     faults = parse(json.dumps(value)).faults
-    assert [fault.message for fault in faults] == ["a line break or control character in the text: write it in one line"]
+    assert [fault.message for fault in faults] == ["the text holds a line break or control character: write it in one line"]

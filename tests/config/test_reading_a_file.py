@@ -17,19 +17,19 @@ NOT_YAML = [
     ("refresh:\n\tat: 0.8\n", 2, "a tab cannot indent: use spaces"),
     ("refresh:\n  at: 0.8\n jitter: 0.1\n", 3, "check the indentation"),
     ("control: {socket: a\n", 2, "check the indentation, colons and brackets"),
-    ("control: socket: a\n", 1, "a colon where no key can be"),
+    ("control: socket: a\n", 1, "a colon follows text that cannot be a key"),
     ("a: 1\n---\nb: 1\n", 2, "more than one document"),
-    ("control: *nothing\n", 1, "an alias (*name) without its anchor"),
+    ("control: *nothing\n", 1, "an alias (*name) has no anchor"),
     ("refresh: {}\nrefresh: {}\nidentities: []\n", 2, "refresh: given twice, first in line 1: keep one"),
-    ("a: &a [*a]\n", 1, "an alias that contains itself"),
+    ("a: &a [*a]\n", 1, "an alias contains itself"),
     ("[" * 100_000, 1, "nested too deeply"),
     ("a: " + "[" * 70 + "]" * 70, 1, "nested too deeply"),
     ("control: \x00\n", 1, "characters that YAML does not allow"),
     ("just words\n", 1, "text: write a block of keys and values, such as `identities:`"),
     ("- a\n", 1, "a list: write a block of keys and values"),
     ("? [a]\n: b\n", 1, "a key must be text"),
-    ("refresh: !!binary aGVsbG8=\n", 1, "means nothing here"),
-    ("refresh: !secret x\n", 1, "means nothing here"),
+    ("refresh: !!binary aGVsbG8=\n", 1, "is not supported"),
+    ("refresh: !secret x\n", 1, "is not supported"),
 ]
 
 
@@ -79,14 +79,16 @@ def test_only_an_empty_list_says_that_there_are_no_identities(tmp_path):
     for text in ("identities: []\n", "refresh: {at: 0.5}\nidentities: []\n"):
         found = verdict(tmp_path, text)
         assert found.config is not None
-        assert [warning.message for warning in found.warnings] == ["there are none, so the agent has nothing to do"]
+        assert [warning.message for warning in found.warnings] == ["the list is empty, so the agent keeps nothing fresh: add an identity"]
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}\n", "refresh: {at: 0.5}\n"])
 def test_a_file_without_identities_is_refused_with_what_to_write(tmp_path, text):
     found = verdict(tmp_path, text)
     assert found.config is None
-    assert told(found.faults) == "F:1: identities: missing: write a list of them, or `identities: []` to withdraw all there were"
+    assert (
+        told(found.faults) == "F:1: identities: missing: write a list of identities, or `identities: []` to withdraw all that are running"
+    )
     assert not found.warnings
 
 
@@ -114,16 +116,16 @@ def test_a_date_is_read_as_the_text_it_is(tmp_path):
 
 def test_a_file_that_cannot_be_read_is_refused_with_the_remedy(tmp_path):
     (tmp_path / "latin").write_bytes(b"a: b\nname: J\xfcrgen\n")
-    (tmp_path / "huge").write_bytes(b"#" * (loading.LONGEST + 1))
+    (tmp_path / "huge").write_bytes(b"#" * (loading.MAX_FILE_BYTES + 1))
     os.mkfifo(tmp_path / "pipe")
     said = {
-        "nothing": "there is no such file (name the configuration file with -c",
-        ".": "this is a directory (name the YAML file in it with -c)",
+        "nothing": "the file does not exist (name the configuration file with -c",
+        ".": "a directory, not a file (name the YAML file in it with -c)",
         "pipe": "not a regular file",
         "latin": ":2: not UTF-8 (save the file as UTF-8)",
-        "huge": "longer than 1048576 bytes",
-        "huge/below": "cannot be read: Not a directory",
-        "nul\0": "no usable file name",
+        "huge": "larger than 1048576 bytes",
+        "huge/below": "cannot read the file: Not a directory",
+        "nul\0": "not a valid file name",
     }
     for name, message in said.items():
         with pytest.raises(ConfigError) as caught:

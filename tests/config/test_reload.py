@@ -14,7 +14,7 @@ import yaml
 from agent.config import reload
 from agent.config.loading import load
 from agent.config.model import Config
-from agent.config.reload import LOOK_EVERY, SETTLED, Reloader
+from agent.config.reload import POLL_SECONDS, SETTLE_SECONDS, Reloader
 from agent.counters import Counters
 from agent.store import Store
 from agent.tasks import REMEDY, Tasks
@@ -68,13 +68,13 @@ async def test_a_file_that_is_being_written_is_not_read_before_it_is_whole(tmp_p
     assert [one.name for one in load(path.with_name("beginning"), {}).identities] == ["one"], "good by itself"
     async with reloading(path, clock) as (_, taken):
         path.write_text(beginning)
-        await clock.advance(LOOK_EVERY + SETTLED / 2)
+        await clock.advance(POLL_SECONDS + SETTLE_SECONDS / 2)
         path.write_text(whole)
-        await clock.advance(SETTLED)
+        await clock.advance(SETTLE_SECONDS)
         assert taken.names == [], "it is another than it was"
-        await clock.advance(LOOK_EVERY + SETTLED)
+        await clock.advance(POLL_SECONDS + SETTLE_SECONDS)
         await until(lambda: taken.names == [["one", "two", "three"]])
-        await clock.advance(10 * LOOK_EVERY)
+        await clock.advance(10 * POLL_SECONDS)
         assert len(taken.names) == 1, "read once"
 
 
@@ -82,9 +82,9 @@ async def test_a_changed_file_is_read_six_seconds_later_at_most_and_at_once_when
     path, clock = tmp_path / "config.yaml", FakeClock()
     path.write_text(text("one"))
     async with reloading(path, clock) as (reloader, taken):
-        await clock.advance(LOOK_EVERY)
+        await clock.advance(POLL_SECONDS)
         path.write_text(text("one", "two"))
-        await clock.advance(LOOK_EVERY + SETTLED)
+        await clock.advance(POLL_SECONDS + SETTLE_SECONDS)
         await until(lambda: taken.names == [["one", "two"]])
         path.write_text(text())
         reloader.asked.set()
@@ -113,7 +113,7 @@ async def test_a_bug_in_reading_is_shown_and_the_file_is_read_again(tmp_path: Pa
         await until(lambda: not reloader.successful)
         assert reloader.refused == (f"cannot read {path}: ValueError ({REMEDY})",)
         assert [failure.task for failure in tasks.failures()] == ["reload"]
-        await clock.advance(3 * (LOOK_EVERY + SETTLED))
+        await clock.advance(3 * (POLL_SECONDS + SETTLE_SECONDS))
         await until(lambda: taken.names == [["one"]])
         assert reloader.successful
         assert reloader.refused == ()
@@ -147,13 +147,13 @@ async def test_a_file_that_is_not_read_in_time_is_refused_and_read_again(tmp_pat
         monkeypatch.setattr(reload, "load", read)
         monkeypatch.setattr(reload, "READ_TIMEOUT_SECONDS", 0.02)
         assert not await reloader.reload()
-        assert "not read within 0.02 s" in reloader.refused[0]
+        assert "cannot read the file within 0.02 s" in reloader.refused[0]
         assert not await reloader.reload()
         assert "still reading" in reloader.refused[0]
         assert [thread.name for thread in threading.enumerate()].count("read configuration") == 1
         monkeypatch.setattr(reload, "READ_TIMEOUT_SECONDS", 10.0)
         hung.set()
         await until(lambda: "read configuration" not in [thread.name for thread in threading.enumerate()])
-        await clock.advance(LOOK_EVERY + SETTLED)
+        await clock.advance(POLL_SECONDS + SETTLE_SECONDS)
         await until(lambda: taken.names == [["one"]])
         assert reloader.successful

@@ -100,7 +100,7 @@ async def test_of_several_sound_ones_the_last_line_says_so(stage: Scene):
     assert text.splitlines()[-1] == "# no link is broken"
 
 
-@pytest.mark.parametrize(("config", "said"), [("identities: 3", "identities"), (None, "there is no identity other")])
+@pytest.mark.parametrize(("config", "said"), [("identities: 3", "identities"), (None, "the configuration has no identity other")])
 async def test_a_bad_configuration_or_name_is_2(stage: Scene, config: str | None, said: str):
     stage.configure()
     if config:
@@ -268,8 +268,8 @@ async def test_who_may_not_use_the_socket_is_not_told_to_start_an_agent(stage: S
         monkeypatch.setattr("agent.commands.control_client._Connection.connect", forbidden)
         _, text = await stage.doctor()
     assert (
-        "agent    broken   may not use the socket ./agent.sock\n           → run as the agent's user (the socket's owner) or as root"
-        in text
+        "agent    broken   permission denied for the socket ./agent.sock\n"
+        "           → run as the agent's user (the socket's owner) or as root" in text
     )
 
 

@@ -49,7 +49,7 @@ def test_the_commands_that_ask_say_how_it_stands_and_exit_accordingly(daemon: Da
     until(lambda: daemon.token("good")["jti"] != jti)
     again = daemon.cli("renew", "--all")
     assert again.returncode == 3
-    assert sorted(again.stdout.splitlines())[1:] == ["cloud: renewed", "good: renewed less than 10 s ago, left alone"]
+    assert sorted(again.stdout.splitlines())[1:] == ["cloud: renewed", "good: not renewed: the last renewal was less than 10 s ago"]
     assert again.stdout.splitlines()[1].startswith("broken: failed: there is no token file late (check the mount")
     unknown = daemon.cli("renew", "goood")
     assert (unknown.returncode, unknown.stderr) == (3, "wi-agent renew: there is no identity goood\n")
@@ -161,7 +161,7 @@ def test_where_no_agent_answers_every_client_exits_4(daemon: Daemon) -> None:
     for arguments in (("status",), ("status", "--json"), ("renew", "one"), ("wait", "--timeout", "0.2")):
         done = daemon.cli(*arguments)
         assert (done.returncode, done.stdout) == (4, ""), arguments
-        assert "there is no socket ./agent.sock" in done.stderr
+        assert "the socket ./agent.sock does not exist" in done.stderr
     (daemon.folder / "agent.sock").touch()
     assert daemon.cli("status").returncode == 4
     named = subprocess.run([*COMMAND, "--socket", "./x.sock", "status"], env=environment(daemon.folder), capture_output=True, check=False)

@@ -106,7 +106,7 @@ def test_a_configuration_that_cannot_be_used_ends_it_with_2_and_says_where(daemo
     said = refused(yaml.safe_dump(together).replace("mode: 416", "mode: 0640"))
     for part in (
         "identities[0].source.lifetime: 5s is not what the issuer grants",
-        "identities[1].sinks[0].directory: the same directory as another's",
+        "identities[1].sinks[0].directory: is another's directory",
         "identities[2].sinks[0].directory:",
         "file exists and is not a directory",
         "identities[3].sinks[0].directory: below `..data`",
@@ -118,4 +118,4 @@ def test_a_configuration_that_cannot_be_used_ends_it_with_2_and_says_where(daemo
     assert len(said.splitlines()) == 6, said
     daemon.file.unlink()
     missing = daemon.cli("run")
-    assert (missing.returncode, "there is no such file" in missing.stderr) == (2, True)
+    assert (missing.returncode, "the file does not exist" in missing.stderr) == (2, True)

@@ -72,7 +72,7 @@ def test_a_reload_touches_only_what_changed_and_a_bad_one_nothing(daemon: Daemon
         refused = daemon.log("config.refused")[-1]
         assert said in " ".join(refused["errors"]), refused
         shown = daemon.cli("status", "--socket", "agent.sock").stdout
-        assert "refused; the one before it runs on:" in shown, shown
+        assert "the agent refused the changed configuration file and keeps the one before it:" in shown, shown
         assert said in shown
         assert daemon.metrics()[SUCCESSFUL] == 0
         assert {name: daemon.token(name)["jti"] for name in kept} == kept

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.config.loading import LONGEST as LONGEST_CONFIGURATION
+from agent.config.loading import MAX_FILE_BYTES as LONGEST_CONFIGURATION
 from agent.config.loading import load
 from agent.errors import ConfigError, RefreshError
 from agent.kube import credentials

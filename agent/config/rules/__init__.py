@@ -1,15 +1,15 @@
-"""What the structs cannot say: rules between settings, one small generator for each."""
+"""Rules between settings, which the structs cannot express: one small generator for each rule."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from agent.config.document import Document
-from agent.config.fault import MOST_FAULTS, Fault, Finding, by_line, show
+from agent.config.fault import MAX_FAULTS, Fault, Finding, by_line, show
 from agent.config.model import Config
 from agent.config.rules import identities, issuer, kubernetes, listen, providers, refresh, serving, sinks, tenancy
 
 
 def findings(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Everything that the rules find."""
+    """Yield the findings of every rule."""
     for rules in (identities, providers, issuer, kubernetes, listen, serving, sinks, tenancy, refresh):
         for rule in rules.RULES:
             yield from rule(config)
@@ -17,11 +17,11 @@ def findings(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def placed(document: Document, found: Iterable[Finding], *, reload: bool = False) -> tuple[list[Fault], list[Fault]]:
-    """Faults and warnings, each in the order of the lines. At a reload an identity that tenancy forbids is no fault of the file."""
+    """Return faults and warnings, each in the order of the lines. At a reload an identity that tenancy forbids is a warning."""
     refused: list[Fault] = []
     doubtful: list[Fault] = []
     for finding in found:
-        if len(doubtful if finding.warning else refused) > MOST_FAULTS:
+        if len(doubtful if finding.warning else refused) > MAX_FAULTS:
             if not finding.warning:
                 break
             continue

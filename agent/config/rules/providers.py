@@ -1,4 +1,4 @@
-"""Rules that only the provider knows: what its own settings may be beside each other."""
+"""Rules that only the provider knows: which of its settings fit each other."""
 
 import re
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from agent.config.fault import Finding, Place
 from agent.config.model import Config
 
 STEP = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")
-"""Of a field as providers name it: `chain[0].transitiveTags`."""
+"""One step of a field's path as providers write it: `chain[0].transitiveTags`."""
 
 
 def settled(config: Config) -> Iterator[Finding]:
-    """What each provider finds wrong between its settings."""
+    """Refuse settings that their provider finds contradictory."""
     for index, identity in enumerate(config.identities):
         block: Place = ("identities", index, "provider")
         for field, message in providers.faults(identity.provider):

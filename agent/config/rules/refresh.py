@@ -1,4 +1,4 @@
-"""Rules about when."""
+"""Rules about the times at which credentials are refreshed."""
 
 import math
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from agent.settings import Duration
 
 
 def jitters(config: Config) -> Iterator[Finding]:
-    """A refresh is not due before its credential began."""
+    """Refuse a jitter by which a refresh would be due before its credential was issued."""
     place: Place = ("refresh", "jitter")
     general = config.refresh
     if general.jitter >= general.at:
-        message = f"jitter ({general.jitter}) has to be less than at ({general.at})"
+        message = f"jitter ({general.jitter}) must be less than at ({general.at})"
         yield Finding(place=place, message=message, rests_on=(("refresh", "at"),))
     for index, identity in enumerate(config.identities):
         own = identity.refresh
@@ -24,12 +24,12 @@ def jitters(config: Config) -> Iterator[Finding]:
         jitter = general.jitter if own.jitter is None else own.jitter
         if jitter >= at:
             here: Place = ("identities", index, "refresh")
-            message = f"jitter ({jitter}) has to be less than at ({at})"
+            message = f"jitter ({jitter}) must be less than at ({at})"
             yield Finding(place=here, message=message, rests_on=(place, ("refresh", "at")))
 
 
 def positive(config: Config) -> Iterator[Finding]:
-    """What must not be nothing."""
+    """Refuse durations of less than a second."""
     general = config.refresh
     durations: list[tuple[Place, Duration | None]] = [
         (("refresh", "maxAge"), general.max_age),
@@ -47,14 +47,14 @@ def positive(config: Config) -> Iterator[Finding]:
 
 
 def backoff(config: Config) -> Iterator[Finding]:
-    """Pauses grow."""
+    """Refuse a first pause that is longer than the longest."""
     initial, longest = config.refresh.backoff.initial, config.refresh.backoff.max
     if initial.seconds > longest.seconds:
-        yield Finding(place=("refresh", "backoff"), message=f"initial ({initial}) is longer than max ({longest})")
+        yield Finding(place=("refresh", "backoff"), message=f"initial ({initial}) must not be longer than max ({longest})")
 
 
-def eaten(config: Config) -> Iterator[Finding]:
-    """What is asked for outlives the margin of those who use it."""
+def margins(config: Config) -> Iterator[Finding]:
+    """Refuse a lifetime that its readers' margin would use up."""
     for index, identity in enumerate(config.identities):
         place = ("identities", index)
         token = token_margin(str(identity.provider.__struct_config__.tag), written=bool(identity.sinks))
@@ -66,8 +66,8 @@ def eaten(config: Config) -> Iterator[Finding]:
         for where, duration, margin, grounds in durations:
             if isinstance(duration, Duration) and duration.seconds < shortest(margin):
                 needed = Duration(60 * math.ceil(shortest(margin) / 60))
-                message = f"{duration} is too short: its readers want {Duration(int(margin))} left, so ask for at least {needed}"
+                message = f"{duration} is too short: SDKs need {Duration(int(margin))} of it left, so write at least {needed}"
                 yield Finding(place=where, message=message, rests_on=(grounds, (*place, "provider", "type")))
 
 
-RULES = (jitters, positive, backoff, eaten)
+RULES = (jitters, positive, backoff, margins)

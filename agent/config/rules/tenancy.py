@@ -1,4 +1,4 @@
-"""Rules about whose identities may be had."""
+"""Rules about the ServiceAccounts that identities may be."""
 
 from collections.abc import Iterator
 
@@ -9,14 +9,14 @@ from agent.sources.kubernetes import KubernetesSettings
 
 
 def consistent(config: Config) -> Iterator[Finding]:
-    """The block does not contradict itself."""
+    """Refuse a block that contradicts itself."""
     place: Place = ("tenancy",)
     for key, message in inconsistencies(config.tenancy):
         yield Finding(place=(*place, key), message=message, rests_on=(place,))
 
 
 def allowed(config: Config) -> Iterator[Finding]:
-    """Each identity is one that the block allows."""
+    """Refuse each identity that the block does not allow."""
     for index, identity in enumerate(config.identities):
         block: Place = ("identities", index)
         rests_on: tuple[Place, ...] = (("tenancy",), (*block, "source"))
@@ -27,11 +27,11 @@ def allowed(config: Config) -> Iterator[Finding]:
 
 
 def annotated(config: Config) -> Iterator[Finding]:
-    """Only a ServiceAccount has annotations."""
+    """Refuse `fromServiceAccount` without source `kubernetes`: only a ServiceAccount has annotations."""
     for index, identity in enumerate(config.identities):
         block: Place = ("identities", index)
         if getattr(identity.provider, "from_service_account", False) and not isinstance(identity.source, KubernetesSettings):
-            message = "needs source kubernetes, whose ServiceAccount says who the identity is"
+            message = "needs source kubernetes, whose ServiceAccount has the annotations: change the source, or remove this key"
             yield Finding(place=(*block, "provider", "fromServiceAccount"), message=message, rests_on=((*block, "source"),))
 
 

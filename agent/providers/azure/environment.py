@@ -7,10 +7,9 @@ https://azure.github.io/azure-workload-identity/docs/installation/mutating-admis
 """
 
 import json
-import re
 from collections.abc import Mapping
 
-from agent.envvars import AuthorizationValue, EnvVars, ServedAt
+from agent.envvars import AuthorizationValue, EnvVars, ServedAt, dotenv_value
 from agent.model import Paths
 from agent.providers.azure.authority import Authority
 
@@ -27,8 +26,6 @@ TOKEN_PROXY = ("AZURE_KUBERNETES_TOKEN_PROXY", "AZURE_KUBERNETES_CA_FILE", "AZUR
 WORKLOAD = ("AZURE_FEDERATED_TOKEN_FILE", "AZURE_TENANT_ID", "AZURE_CLIENT_ID")
 """Before managed identity; and a client ID of somebody else's would be asked for."""
 POD_IDENTITY = "AZURE_POD_IDENTITY_AUTHORITY_HOST"
-PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
-"""What a dotenv file needs no quotes for."""
 
 
 def token_file(paths: Paths, *, tenant: str, client: str, authority: Authority) -> Mapping[str, str]:
@@ -60,8 +57,8 @@ def served(spot: ServedAt, identity: str) -> EnvVars:
 
 
 def dotenv(values: Mapping[str, str]) -> str:
-    """One line each."""
-    return "".join(f"{name}={value if PLAIN.fullmatch(value) else json.dumps(value)}\n" for name, value in values.items())
+    """Return a dotenv file, one line for each variable."""
+    return "".join(f"{name}={dotenv_value(value)}\n" for name, value in values.items())
 
 
 def azure_json(paths: Paths, *, tenant: str, client: str, authority: Authority) -> str:

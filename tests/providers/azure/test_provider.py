@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
+from dotenv import dotenv_values
 
 from agent.errors import Rejected, Unavailable
 from agent.model import Delivery, Paths, PriorDelivery, Secret
@@ -235,7 +238,7 @@ async def test_the_dotenv_says_what_the_sdks_of_azure_read(cloud: Azure) -> None
 async def test_a_renamed_token_is_the_one_that_is_pointed_to(cloud: Azure) -> None:
     paths = Paths(directory=PurePosixPath("/a b"), names={"token": "azure-identity-token"})
     files = (await cloud.provider(exchange=False, authority="china").exchange(cloud.token())).files(paths)
-    assert 'AZURE_FEDERATED_TOKEN_FILE="/a b/azure-identity-token"\n' in files["credentialsFile"].reveal()
+    assert "AZURE_FEDERATED_TOKEN_FILE='/a b/azure-identity-token'\n" in files["credentialsFile"].reveal()
     assert "AZURE_AUTHORITY_HOST=https://login.chinacloudapi.cn/\n" in files["credentialsFile"].reveal()
 
 
@@ -297,3 +300,16 @@ def test_the_trust_to_create_is_what_the_servers_of_these_tests_demand() -> None
 )
 def test_no_token_writes_a_command(claims: dict[str, str]) -> None:
     assert trust_of(azure_settings(), **{"issuer": "https://issuer.example", "subject": SUBJECT, **claims}).lines() == []
+
+
+@pytest.mark.parametrize("directory", ["/run/a b", "/run/$HOME", "/run/it's mine", '/run/"mine"', "/run/back\\slash", "/run/é"])
+async def test_a_dotenv_reader_gets_the_exact_token_path(cloud: Azure, directory: str) -> None:
+    text = (await cloud.provider().exchange(cloud.token())).files(Paths(directory=PurePosixPath(directory)))["credentialsFile"].reveal()
+    assert dotenv_values(stream=StringIO(text), interpolate=True)["AZURE_FEDERATED_TOKEN_FILE"] == f"{directory}/token"
+
+
+@pytest.mark.parametrize("directory", ["/run/a b", "/run/$HOME", "/run/${HOME}", "/run/`id`", "/run/é"])
+async def test_a_shell_that_sources_the_dotenv_expands_nothing(cloud: Azure, directory: str) -> None:
+    text = (await cloud.provider().exchange(cloud.token())).files(Paths(directory=PurePosixPath(directory)))["credentialsFile"].reveal()
+    done = subprocess.run(["/bin/sh", "-euc", f'{text}printf %s "$AZURE_FEDERATED_TOKEN_FILE"'], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{directory}/token"
