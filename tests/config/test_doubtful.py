@@ -73,7 +73,7 @@ def test_a_principal_beside_from_service_account_is_warned_of(tmp_path, provider
 
 def test_scopes_without_a_bound_at_run_time_are_warned_of(tmp_path):
     served = {"dialects": ["gce"], "default": True}
-    said = "identities[0].provider.scopesAllowed: not set: every client of the endpoint may ask for any scope"
+    said = "identities[0].provider.scopesAllowed: not set, so clients of the endpoint may ask for any scope"
     assert any(line.startswith(said) for line in warned(tmp_path, identity(provider=GCP, serve=served)))
     for bounded in ({**GCP, "scopesAllowed": []}, {**GCP, "scopesAllowed": ["openid"]}):
         assert not any("scopesAllowed" in line for line in warned(tmp_path, identity(provider=bounded, serve=served)))
