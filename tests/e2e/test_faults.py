@@ -105,11 +105,11 @@ def test_a_configuration_that_cannot_be_used_ends_it_with_2_and_says_where(daemo
     )
     said = refused(yaml.safe_dump(together).replace("mode: 416", "mode: 0640"))
     for part in (
-        "identities[0].source.lifetime: 5s is not what the issuer grants",
+        "identities[0].source.lifetime: the issuer does not grant 5s",
         "identities[1].sinks[0].directory: is another's directory",
         "identities[2].sinks[0].directory:",
         "file exists and is not a directory",
-        "identities[3].sinks[0].directory: below `..data`",
+        "identities[3].sinks[0].directory: is below `..data`",
         "identities[4].source.claims.sub: the agent sets this claim itself",
         "identities[5].sinks[0].mode:",
         '"0640"',
