@@ -85,7 +85,8 @@ class Observation:
     watched: bool = False
     """Whether a change would be seen at this moment."""
     seen_at: datetime | None = None
-    """When it was last confirmed, if it is not watched; a connection that died in silence counts for up to 90 s more."""
+    """When it was last confirmed, if it is not watched; TCP keepalive ends a dead connection after about
+    60 s of silence, the watch's own timeout after 390 s."""
     error: RefreshError | None = None
     """Why it is not watched."""
 

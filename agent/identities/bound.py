@@ -5,20 +5,21 @@ left behind. Only where the operator changes the settings does the old stay unti
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
 
-from agent import providers
 from agent.config.model import Identity
 from agent.errors import NotReady, Reaction, RefreshError
 from agent.identities.profiles import vacant
+from agent.identities.unconfirmed import Unconfirmed
+from agent.identities.watching import Previous, Watching, names_another
 from agent.identities.withdrawal import WITHDRAWAL_TIMEOUT_SECONDS, close, withdraw
+from agent.liveness import within
 from agent.model import Key, Sink
-from agent.serviceaccounts.annotations import ObservedServiceAccount, account_of, followed
+from agent.serviceaccounts.annotations import followed
 from agent.serviceaccounts.wanted import Bound, Unbound, Unreachable, Wanted
 from agent.serviceaccounts.watcher import ServiceAccountWatcher
 from agent.store import Store
@@ -32,23 +33,6 @@ log = structlog.get_logger()
 FIRST_SIGHT_SECONDS = 1.0
 """After which an identity that the configuration names starts though its ServiceAccount has not been seen: an outage of the API
 server leaves no gap, and what another UID was granted is not adopted where the API server answers."""
-
-
-class Previous(NamedTuple):
-    """What an identity was before the operator changed its settings."""
-
-    leaving: list[Sink]
-    """Where it lies until the new is delivered."""
-    watcher: ServiceAccountWatcher | None
-
-
-class Watching(NamedTuple):
-    """One identity's watcher, and the task that carries out what it reports."""
-
-    watcher: ServiceAccountWatcher
-    turn: asyncio.Lock
-    """Held while a change is carried out, so that a reload does not end it half done."""
-    tasks: list[asyncio.Task[None]]
 
 
 class BoundIdentities:
@@ -73,9 +57,9 @@ class BoundIdentities:
             self._previous[name] = previous
         else:
             self.enrol(identity, NotReady(f"{name}: its ServiceAccount has not been seen yet"))
-        watching = self._watching[name] = Watching(ServiceAccountWatcher(identity, self._toolbox), asyncio.Lock(), [])
+        watching = self._watching[name] = Watching(ServiceAccountWatcher(identity, self._toolbox), asyncio.Lock(), [], asyncio.Event())
         self._show(name)
-        works = [self._follow] if watching.watcher.follows else [self._follow, self._start_unseen]
+        works = [self._follow, self._end_unconfirmed if watching.watcher.follows else self._start_unseen]
         watching.tasks.extend(self._supervisor.assembly.run("serviceaccount", partial(work, watching), Key(name)) for work in works)
 
     async def leave(self, name: str) -> Previous | None:
@@ -142,7 +126,7 @@ class BoundIdentities:
         if isinstance(wanted, Unbound) or self._supervisor.running(identity.name):
             return False
         if previous:
-            return not self._another(identity.name, previous)
+            return not names_another(previous, watching.watcher if (watching := self._watching.get(identity.name)) else None)
         return followed(identity) is None and identity.name not in self._empty
 
     async def _follow(self, watching: Watching) -> None:
@@ -150,6 +134,19 @@ class BoundIdentities:
             async for wanted in reports:
                 async with watching.turn:
                     await self.reconcile(watching.watcher.identity, wanted)
+                if watching.unconfirmed:
+                    watching.denied.set()
+
+    async def _end_unconfirmed(self, watching: Watching) -> None:
+        """Withdraw files of an earlier process that are not the ServiceAccount's any more, while the watch of it is denied."""
+        with within(None):
+            await watching.denied.wait()
+        identity = watching.watcher.identity
+        unconfirmed = Unconfirmed(identity, self._store, self._toolbox, pending=lambda: watching.unconfirmed)
+        if error := await unconfirmed.ended():
+            async with watching.turn:
+                if watching.unconfirmed:
+                    await self.reconcile(identity, Unbound(error))
 
     async def _start_unseen(self, watching: Watching) -> None:
         """Start an identity with a configured principal, if its ServiceAccount has not been seen in time."""
@@ -195,18 +192,6 @@ class BoundIdentities:
         if error:
             self._store.attempted(Key(identity.name), error, self._toolbox.clock.now())
 
-    def _another(self, name: str, previous: Previous) -> bool:
-        """Whether the same ServiceAccount says another principal now, or is another."""
-        before, watching = previous.watcher, self._watching.get(name)
-        now = watching.watcher if watching else None
-        if before is None or now is None or before.last_observed is None or now.last_observed is None:
-            return False
-        if _place(before.identity) != _place(now.identity):
-            return False  # the operator chose another
-        if before.last_observed.uid != now.last_observed.uid:
-            return True
-        return before.follows and now.follows and _principal(before) != _principal(now)
-
     async def _clear(self, identity: Identity, previous: Previous | None, uid: str | None = None) -> None:
         """Takes away what lies in its places, unless it is of this very principal; then it can be adopted."""
         for sink in previous.leaving if previous else ():
@@ -226,14 +211,3 @@ async def _holds(place: Sink) -> bool:
     except Exception as error:  # noqa: BLE001  # what cannot be read is nobody's
         log.warning("delivery.not_read", sink=place.name, error=str(error) or type(error).__name__)
         return False
-
-
-def _place(identity: Identity) -> tuple[str, str] | None:
-    account = account_of(identity)
-    return (account.namespace, account.name) if account else None
-
-
-def _principal(watcher: ServiceAccountWatcher) -> Sequence[str]:
-    last_observed: ObservedServiceAccount = watcher.last_observed or ObservedServiceAccount("", {})
-    wanted: Mapping[str, str] = providers.annotations(watcher.identity.provider)
-    return [last_observed.annotations.get(annotation, "") for annotation in wanted]

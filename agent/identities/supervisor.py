@@ -14,11 +14,12 @@ from agent.config.model import Config, Identity, named_files
 from agent.errors import AgentError, Rejected
 from agent.identities.assembly import Assembly, RunningIdentity
 from agent.identities.authorization import recall
-from agent.identities.bound import BoundIdentities, Previous
+from agent.identities.bound import BoundIdentities
 from agent.identities.ledger import Ledger
 from agent.identities.orphans import Orphans, delivered
 from agent.identities.profiles import vacant
 from agent.identities.suspension import Suspensions
+from agent.identities.watching import Previous
 from agent.identities.withdrawal import close, withdraw
 from agent.liveness import within
 from agent.model import Key, Location, Sink

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from agent.claims import read_token
 from agent.clock import Clock
-from agent.errors import RefreshError, Rejected, Unavailable, without_context
+from agent.errors import NotReady, RefreshError, Rejected, Unavailable, without_context
 from agent.kube.allowance import Allowance
 from agent.kube.connection import CONNECT, Connection, Unanswered, broken, keep_alive, load
 from agent.kube.credential_files import Credentials
 from agent.kube.credentials import ApiCredentials, Reader
-from agent.kube.errors import ApiError, Attempt, Caller, refused, sort
+from agent.kube.errors import SETTLING, ApiError, Attempt, Caller, refused, sort
 from agent.kube.outage import Outage
 from agent.offload import in_thread
 from agent.parsing import json_object
@@ -59,7 +59,10 @@ class Kube:
             try:
                 return await self.send(method, path, query=query, body=body)
             except ApiError as error:
-                raise await self.failure(error, question, whose=whose) from None
+                failure = await self.failure(error, question, whose=whose)
+                if error.status in SETTLING and self.outage.settling:
+                    raise NotReady(failure.message, remedy=failure.remedy) from None
+                raise failure from None
             except RefreshError as error:
                 error.message = f"{whose}: {error.message}"
                 raise
@@ -144,7 +147,11 @@ class Kube:
                 async with asyncio.timeout(self._patience):
                     response = await line.request(access, method, path, query=query, body=body, timeout=timeout)
             except TimeoutError:
+                self.outage.unanswered()
                 raise broken(TimeoutError(), access.server, Unanswered) from None
+            except Unanswered:
+                self.outage.unanswered()
+                raise
             self.outage.answered()
             if silence:
                 keep_alive(response)

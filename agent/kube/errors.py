@@ -18,6 +18,8 @@ PASSING = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses that a later try may not meet again."""
 WRONG = frozenset({400, 409, 422})
 """Statuses by which the API server says what is wrong with what was asked."""
+SETTLING = frozenset({401, 403})
+"""Statuses of an API server that has just started and has not loaded its rules, or of rules that were just granted."""
 UNKNOWN = "the kubeconfig's user"
 EXPIRED = 410
 """The resourceVersion is older than what the API server remembers: list again (KEP-365, API concepts)."""

@@ -4,6 +4,7 @@ The number of tries does not grow with the number of identities, so none of them
 """
 
 import asyncio
+from datetime import datetime
 from random import Random
 
 from agent.clock import Clock
@@ -14,10 +15,12 @@ LONGEST_PAUSE_SECONDS = 3.0
 """Between two tries of the whole process."""
 SPREAD_SECONDS = 0.5
 """Over which those who waited come back."""
+SETTLING_SECONDS = 60.0
+"""After an outage, for which an API server may refuse requests that it will allow: it has not loaded its rules yet."""
 
 
 class Outage:
-    """Shared by the watches of one API server."""
+    """Shared by all requests to one API server."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -25,9 +28,22 @@ class Outage:
         self._answers = 0
         self._answered = asyncio.Event()
         self._turn = asyncio.Lock()
+        self._down = False
+        self._back_at: datetime | None = None
+
+    @property
+    def settling(self) -> bool:
+        """Whether the API server began to answer again a moment ago."""
+        return self._back_at is not None and 0 <= (self._clock.now() - self._back_at).total_seconds() < SETTLING_SECONDS
+
+    def unanswered(self) -> None:
+        """Note that a request was not answered."""
+        self._down = True
 
     def answered(self) -> None:
         """Note that some request was answered, whatever the status."""
+        if self._down:
+            self._down, self._back_at = False, self._clock.now()
         self._failures = 0
         self._answers += 1
         self._answered.set()

@@ -18,7 +18,7 @@ from agent.errors import Defect, Reaction, RefreshError, Unavailable, frames, wi
 from agent.kube.client import Kube
 from agent.kube.connection import Unanswered, broken
 from agent.kube.credential_files import LOOK_SECONDS
-from agent.kube.errors import EXPIRED, ApiError, Attempt, from_status
+from agent.kube.errors import EXPIRED, SETTLING, ApiError, Attempt, from_status
 from agent.kube.objects import LONGEST_BYTES, changed, listed
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 RETRY_AFTER_CAP = 600.0
 """Seconds: nobody is left alone for longer."""
-SETTLING = frozenset({401, 403})
-"""Statuses of an API server that has just started and has not loaded its rules, or of rules that were just granted."""
 COST_OF_LINE_BYTES = 2048
 """What a line of a stream counts for beside its length, for the work that it makes."""
 COST_OF_BLANK_BYTES = 64

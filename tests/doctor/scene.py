@@ -96,7 +96,7 @@ class Scene:
                     Reloader(CONFIG, os.environ, found, supervisor.apply, clock),
                     Tasks(group, parts.store, parts.toolbox),
                     capacity,
-                    supervisor,
+                    supervisor.suspensions,
                 )
                 async with asyncio.timeout(5):
                     while not (parts.store.delivered(NAME, clock.now()) if delivered else failed(parts)):

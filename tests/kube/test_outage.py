@@ -1,12 +1,17 @@
 """What the followers of one API server share: an outage, and how much of them comes at once."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
 
+import pytest
+
+from agent.errors import NotReady, Rejected, Unavailable
 from agent.kube.allowance import Allowance
-from agent.kube.outage import LONGEST_PAUSE_SECONDS, SPREAD_SECONDS, Outage
+from agent.kube.errors import Attempt
+from agent.kube.outage import LONGEST_PAUSE_SECONDS, SETTLING_SECONDS, SPREAD_SECONDS, Outage
 from tests.fakes import FakeClock, settle
+from tests.kube.proxy import Fault
 
 
 class Crowd:
@@ -88,3 +93,24 @@ async def test_an_allowance_survives_a_clock_that_is_set_back():
     assert not waiting.done()
     await clock.advance(0.2)
     assert waiting.done()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refusal_soon_after_an_outage_is_retried_soon(cluster, status):
+    """An API server that has just started refuses until it has loaded its rules."""
+    clock = FakeClock(datetime.now(UTC))
+    question = Attempt(verb="create", resource="serviceaccounts/token", namespace="demo", name="app")
+    async with cluster.clients(clock) as clients:
+        kube = clients.client()
+        cluster.proxy.always = Fault(status=status)
+        with pytest.raises(Rejected):
+            await kube.ask("GET", "/version", question, whose="app")
+        await cluster.proxy.down()
+        with pytest.raises(Unavailable):
+            await kube.ask("GET", "/version", question, whose="app")
+        await cluster.proxy.up()
+        with pytest.raises(NotReady):
+            await kube.ask("GET", "/version", question, whose="app")
+        clock.jump(SETTLING_SECONDS)
+        with pytest.raises(Rejected):
+            await kube.ask("GET", "/version", question, whose="app")

@@ -10,6 +10,7 @@ import sys
 import time
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pytest
 
@@ -41,8 +42,8 @@ class Row:
     """Whether something new is delivered afterwards."""
     adopts: bool = False
     """Whether a restart serves what an earlier process left, until something tells the agent."""
-    files_stay: bool = False
-    """Whether a restart leaves the files although it serves nothing."""
+    asked_at_start: bool = False
+    """Whether a restart serves nothing, and asks at once whose the files are."""
 
     @property
     def limit(self):
@@ -57,8 +58,8 @@ ROWS = [
     Row("followed", "deleted"),
     Row("followed", "re-created", next=True),
     Row("followed", "re-annotated", next=True),
-    Row("followed", "deleted", denied=True, told="by a refresh", files_stay=True),
-    Row("followed", "re-created", denied=True, told="by a refresh", files_stay=True),
+    Row("followed", "deleted", denied=True, told="by a refresh", asked_at_start=True),
+    Row("followed", "re-created", denied=True, told="by a refresh", asked_at_start=True),
     Row("literal", "deleted"),
     Row("literal", "re-created", next=True),
     Row("literal", "re-annotated", told="never", adopts=True),
@@ -231,12 +232,12 @@ async def test_an_identity_that_ended_while_the_agent_was_down_is_not_taken_over
     async with meter.scene.running(meter.config()):
         if row.adopts:
             await meter.until(lambda: meter.served == key)
-        if row.told == "never" or row.files_stay:
+        if row.told == "never":
             await asyncio.sleep(0.5)
-            assert (meter.served, meter.written) == (None if row.files_stay else key, key)
+            assert (meter.served, meter.written) == (key, key)
             meter.say("after a restart", None)
             return
-        if row.told == "by a refresh":
+        if row.told == "by a refresh" and not row.asked_at_start:
             began = await meter.told(key)
         had = set()
         task = asyncio.ensure_future(meter.gone(key, began))
@@ -249,6 +250,25 @@ async def test_an_identity_that_ended_while_the_agent_was_down_is_not_taken_over
         if row.next:
             await meter.delivered(other_than=key)
         meter.say("after a restart", took)
+
+
+@pytest.mark.parametrize("row", [Row("followed", "nothing", denied=True)], ids=str)
+async def test_files_of_an_unseen_serviceaccount_end_with_their_expiry(meter, row, monkeypatch):
+    """The watch is denied after a restart, and a token request shows the UID of the files."""
+    monkeypatch.setattr("agent.identities.unconfirmed.CONFIRM_SECONDS", 0.1)
+    await meter.prepare()
+    async with meter.scene.running(meter.config()):
+        key = await meter.delivered()
+    await meter.deny()
+    meter.scene.store = Store()
+    asked = meter.scene.cluster.proxy.count("/token")
+    async with meter.scene.running(meter.config()):
+        await meter.until(lambda: meter.scene.cluster.proxy.count("/token") > asked + 1)
+        assert (meter.served, meter.written) == (None, key)
+        expired = WallClock().now() + timedelta(hours=2)
+        monkeypatch.setattr(WallClock, "now", lambda _clock: expired)
+        await meter.until(lambda: meter.written is None)
+        assert "expired" in meter.scene.failure
 
 
 @pytest.mark.parametrize("row", [Row("literal", "re-created", denied=True)], ids=str)

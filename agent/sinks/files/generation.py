@@ -82,6 +82,18 @@ def described(root: int, name: str, *, manifest: str) -> Manifest | None:
     return None
 
 
+def content(root: int, name: str, file: str) -> bytes | None:
+    """Return one file of a generation; None if it cannot be read. Raises OSError as `inspect` does."""
+    try:
+        with _entered(root, name) as directory:
+            return _content(directory, file)
+    except OSError as error:
+        _raise_exhausted(error)
+    except Unusable:
+        pass
+    return None
+
+
 def signature(root: int, name: str) -> Signature | None:
     """Of the directory and each file in it; None where that cannot be told. Raises OSError as `inspect` does."""
     try:

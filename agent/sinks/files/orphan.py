@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 from agent.sinks.files import atomic_writer, generation, lock, removal, safe_path, secret_file
 from agent.sinks.files.lock import Lock
-from agent.sinks.files.manifest import NAME
+from agent.sinks.files.manifest import NAME, Manifest
 
 
 def remove(path: str, identity: str, *, beside: str, is_identitys: Callable[[bytes], bool]) -> bool:
@@ -51,6 +51,30 @@ def remove(path: str, identity: str, *, beside: str, is_identitys: Callable[[byt
     return True
 
 
+def held(path: str, identity: str, manifest: str, token: str) -> tuple[Manifest, bytes | None] | None:
+    """Return manifest and token of the identity's live generation, whatever settings it was written under; None if there is none.
+
+    `manifest`, `token`: names of these two files on disk. Raises Rejected as `remove`.
+    """
+    parent, name = safe_path.parent(path, create=False)
+    if parent == -1:
+        return None
+    try:
+        root = _entered(parent, name)
+        if root == -1:
+            return None
+        try:
+            live = atomic_writer.live(root)
+            if not live or not _is_identitys(root, live, identity, manifest):
+                return None
+            described = generation.described(root, live, manifest=manifest)
+            return (described, generation.content(root, live, token)) if described else None
+        finally:
+            os.close(root)
+    finally:
+        os.close(parent)
+
+
 def _clear(root: int, ours: Sequence[str]) -> None:
     if atomic_writer.live(root) in ours:
         removal.discard(root, atomic_writer.DATA)  # first the one link that readers go through
@@ -59,13 +83,13 @@ def _clear(root: int, ours: Sequence[str]) -> None:
         removal.remove(root, name)
 
 
-def _is_identitys(root: int, name: str, identity: str) -> bool:
+def _is_identitys(root: int, name: str, identity: str, manifest: str = NAME) -> bool:
     if not atomic_writer.GENERATION.fullmatch(name):
         return False
     seen = os.stat(name, dir_fd=root, follow_symlinks=False)
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & 0o022:
         return False
-    described = generation.described(root, name, manifest=NAME)
+    described = generation.described(root, name, manifest=manifest)
     return described is not None and described.identity == identity
 
 
