@@ -1,6 +1,16 @@
 """Which access token a resource means that somebody asks for at run time."""
 
+import re
 from collections.abc import Iterable, Mapping
+
+SCOPE_PATTERN = r"[!#-\[\]-~]{1,256}"  # RFC 6749, section 3.3
+GOOGLE_SCOPE = re.compile(SCOPE_PATTERN, re.ASCII)
+GOOGLE_AUDIENCE = re.compile(r"[!-~]{1,512}", re.ASCII)
+CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
+MAX_SCOPES = 32
+"""Google scopes of one token that a client may ask for at run time."""
+ID_TOKEN_PREFIX = "id:"  # noqa: S105  # a prefix
+"""Precedes the audience in a variant that is a Google-signed ID token."""
 
 
 def variant_of(resource: str, own: str, others: Iterable[str]) -> str | None:

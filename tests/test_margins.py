@@ -4,8 +4,7 @@ from typing import get_args
 
 import pytest
 
-from agent.config.model import Dialect
-from agent.dialects import MARGINS, credential_margin, shortest, token_margin
+from agent.dialects import DIALECTS, DialectName, credential_margin, shortest, token_margin
 
 
 @pytest.mark.parametrize(
@@ -29,7 +28,7 @@ def test_a_credential_keeps_as_much_life_as_its_most_demanding_consumer_wants(di
 
 
 def test_every_dialect_that_can_be_configured_has_its_margin():
-    assert set(get_args(Dialect)) <= set(MARGINS)
+    assert set(get_args(DialectName)) <= set(DIALECTS)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
+from agent.dialects import DialectName
 from agent.issuer.settings import IssuerBlock
 from agent.providers import ProviderSettings
 from agent.settings import Address, Duration, Settings, digest
@@ -22,7 +23,6 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$(?!\n)"
 """Python's `$`, and so msgspec's, matches before a final line break; every pattern of a setting therefore ends like this one."""
 Name = Annotated[str, msgspec.Meta(pattern=NAME, max_length=253)]
-Dialect = Literal["container", "imds", "gce", "appservice", "azure-imds", "uri", "ecs"]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
@@ -116,7 +116,7 @@ class EcsFacts(Settings):
 class Serve(Settings):
     """How the agent serves the identity to SDKs: in the listed dialects only."""
 
-    dialects: tuple[Dialect, ...] = ()
+    dialects: tuple[DialectName, ...] = ()
     port: Port | None = None
     """A port of its own, on the hosts of metadata.listen, where well-known paths are this identity's. For clients that drop the path of
     the address that they are configured with (the Node SDKs of AWS and Google)."""

@@ -1,4 +1,4 @@
-"""What every metadata dialect has to say of itself."""
+"""The Protocol that every metadata dialect implements, and the values that it exchanges with the endpoint."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,24 +16,24 @@ FOREVER = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response, ready to be sent any number of times."""
+    """A response that can be sent any number of times."""
 
     status: int
     body: bytes = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, _now: datetime) -> "Answer":
-        """The response at this moment."""
+        """Return the response at this moment."""
         return self
 
     def until(self, _now: datetime) -> datetime:
-        """When `at` will say something else."""
+        """Return when `at` returns another response."""
         return FOREVER
 
 
 @dataclass(frozen=True, slots=True)
 class Countdown:
-    """A good response whose body says how many whole seconds are left, between two parts that stay as they are."""
+    """A 200 whose body contains the whole seconds left, between two constant parts."""
 
     before: bytes = field(repr=False)
     after: bytes = field(repr=False)
@@ -41,11 +41,11 @@ class Countdown:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, now: datetime) -> Answer:
-        """The response at this moment."""
+        """Return the response at this moment."""
         return Answer(200, b"%s%d%s" % (self.before, self._left(now), self.after), self.headers)
 
     def until(self, now: datetime) -> datetime:
-        """When `at` will say something else."""
+        """Return when `at` returns another response."""
         return self.expires_at - timedelta(seconds=self._left(now)) + datetime.resolution
 
     def _left(self, now: datetime) -> int:
@@ -57,60 +57,56 @@ Rendered = Answer | Countdown
 
 @dataclass(slots=True)
 class DialectRequest:
-    """A request, and the path by which it came to a dialect. Not frozen, as one is made for each request and that would double its cost."""
+    """A request and its path inside a dialect. Not frozen: one is made for each request, and freezing would double its cost."""
 
-    request: web.BaseRequest
+    http: web.BaseRequest
     path: str
-    """As sent, from its slash on and without the query: what follows the identity's name, or the whole of a well-known path."""
+    """As sent, without the query: the part after the identity's name, from its slash on, or a whole well-known path."""
     named: bool
     """Whether the path names the identity: `/aws/NAME` and then `path`."""
     before: str = ""
-    """What stands before `path`."""
+    """The part of the path before `path`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialQuery:
-    """A credential that a request asks for, and how it is written down."""
+    """The credential that a request asks for, and how it is rendered."""
 
     render: Callable[[Grant, Profile], Rendered]
     variant: str = ""
     """As in the store's keys."""
     shape: str = ""
-    """All that the rendering depends on beside grant and profile: what was rendered is kept by it."""
+    """Everything that the rendering depends on besides grant and profile; renderings are cached by it."""
 
 
 class Dialect(Protocol):
-    """One way in which SDKs ask for credentials."""
+    """One protocol in which SDKs request credentials. Its row in `agent.dialects` has the facts that other packages need."""
 
     name: str
-    """In the configuration and as a label."""
-    prefix: str
-    """First part of the paths that name an identity; empty where none can."""
-    rooted: bool
-    """Whether it has well-known paths, which name no identity."""
-    patience: float
-    """Seconds its clients wait at least: before the first credential a request is held for so long, then told to come back."""
+    """In `DIALECTS`."""
+    timeout: float
+    """Seconds that a request is held while the first credential is on its way; then it is answered 503."""
     foreign: tuple[str, ...]
-    """Headers that say that another service is meant whose well-known paths are the same."""
+    """Headers of requests for another service that has the same well-known paths."""
 
-    def knows(self, visit: DialectRequest) -> bool:
-        """Whether this path is one of its: the path alone decides, for the router remembers it."""
+    def matches(self, request: DialectRequest) -> bool:
+        """Return whether the path belongs to the dialect. Reads the path only: the router caches the result."""
 
-    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
-        """None, or how the request is refused: method, static headers, authorization."""
+    def check(self, request: DialectRequest, profile: Profile) -> Answer | None:
+        """Return the error for a wrong method, static header or authorization; None if the request is admitted."""
 
-    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
-        """What an admitted request asks for: the answer, where that needs no credential, or else which one. Waits for nothing."""
+    def resolve(self, request: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
+        """Return the answer to a checked request, or the credential that it asks for. Never blocks."""
 
     def error(self, status: int, code: Refusal, reason: str) -> Answer:
-        """An error as its clients expect one; 503 carries Retry-After.
+        """Return an error in the dialect's format; 503 carries Retry-After.
 
-        403 from the guard, 404, 503 where there is nothing yet, and for a variant 400 (the cloud refuses it) and 429 (too many).
+        403 from the guard, 404, 503 before the first credential, and for a variant 400 (rejected by the cloud) and 429 (too many).
         """
 
 
 def plain(value: Any) -> Any:
-    """Times without a fraction and with `Z`: the one form that every SDK parses."""
+    """Return the value as it is served: times without a fraction and with `Z`, the one form that every SDK parses."""
     if isinstance(value, Secret):
         return value.reveal()
     if isinstance(value, datetime):

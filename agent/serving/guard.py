@@ -12,20 +12,15 @@ from ipaddress import ip_address
 from aiohttp import hdrs, web
 from multidict import istr
 
+from agent.dialects import METADATA_ADDRESSES
 from agent.model import Secret
 from agent.refusals import Refusal
 from agent.serving.memo import BoundedCache
 from agent.settings import Address
 
-HOSTS = frozenset(
-    {
-        "127.0.0.1", "localhost", "[::1]",  # loopback
-        "169.254.169.254", "[fd00:ec2::254]", "[fd20:ce::254]",  # the clouds' metadata services
-        "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]",  # ECS, EKS Pod Identity
-        "metadata.google.internal", "metadata.google.internal.", "metadata", "169.254.169.252",
-        "100.100.100.200",  # Alibaba
-    }
-)  # fmt: skip
+NAMES = ("127.0.0.1", "localhost", "[::1]", "metadata.google.internal", "metadata.google.internal.", "metadata")
+HOSTS = frozenset({*NAMES, *(f"[{host}]" if ":" in host else host for host in METADATA_ADDRESSES)})
+"""The values of `Host` that clients send: loopback, and the names and addresses of the clouds' metadata services."""
 FORWARDED = frozenset(
     {
         "forwarded", "forwarded-for", "via",
@@ -94,14 +89,14 @@ class Guard:
         return peer[0] == "127.0.0.1" or peer[0] in self._peers or _is_loopback(peer[0])
 
 
-def knows(request: web.BaseRequest, authorization: Secret | None, header: istr = hdrs.AUTHORIZATION) -> bool:
-    """Whether the request presents this identity's authorization in that header, raw, as the SDKs send it."""
+def is_authorized(request: web.BaseRequest, authorization: Secret | None, header: istr = hdrs.AUTHORIZATION) -> bool:
+    """Return whether the request sends this identity's authorization in that header, raw, as SDKs send it."""
     sent = request.headers.getall(header, [])
     return len(sent) == 1 and same(sent[0], authorization)
 
 
 def same(sent: str, authorization: Secret | None) -> bool:
-    """Compared in constant time; False where there is none."""
+    """Return whether the authorization is the one that was sent, in constant time; False if the identity has none."""
     if authorization is None:
         return False
     return hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), authorization.reveal().encode())

@@ -17,15 +17,15 @@ class RequestCache:
         self._known: BoundedCache[tuple[Profile, CredentialQuery]] = BoundedCache(MOST, LONGEST)
         """By target; what was refused is not kept."""
 
-    def known(self, visit: DialectRequest, profile: Profile) -> CredentialQuery | None:
+    def known(self, request: DialectRequest, profile: Profile) -> CredentialQuery | None:
         """What this one asks for, if it was asked before under the same settings."""
-        known = self._known.get(visit.request.raw_path)
+        known = self._known.get(request.http.raw_path)
         return known[1] if known and known[0] is profile else None
 
-    def keep(self, visit: DialectRequest, profile: Profile, found: Found) -> Found:
+    def keep(self, request: DialectRequest, profile: Profile, found: Found) -> Found:
         """`found`, remembered where it is something to want."""
         if isinstance(found, CredentialQuery):
-            self._known.keep(visit.request.raw_path, (profile, found))
+            self._known.keep(request.http.raw_path, (profile, found))
         return found
 
 

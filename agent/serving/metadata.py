@@ -24,9 +24,9 @@ from agent.serving.router import Route, Router
 from agent.settings import Address
 from agent.store import Store
 
-PORTIONS = 256
+MAX_RENDERED_PER_IDENTITY = 256
 """Renderings of one identity that are kept at a time: dialects, times what they let clients choose."""
-NOBODY = "none"
+UNKNOWN_DIALECT = "none"
 """The dialect of a request that none knows."""
 
 Shape = tuple[str, str, str]
@@ -45,7 +45,7 @@ class MetadataEndpoint:
         dialects = every()
         self._dialects: Mapping[str, Dialect] = {dialect.name: dialect for dialect in dialects}
         self._router = Router(store, dialects)
-        self._portions: dict[str, dict[Shape, RenderedCredential]] = {}
+        self._rendered: dict[str, dict[Shape, RenderedCredential]] = {}
         """By identity."""
         self._waiting = 0
         self._may_wait = max(1, most() * 13 // 16)
@@ -68,7 +68,7 @@ class MetadataEndpoint:
     async def _answer(self, request: web.BaseRequest, owner: str) -> web.StreamResponse:
         route = self._router.route(request, owner)
         found = await self._decide(request, route)
-        self._counters.metadata_requests[route.dialect.name if route.dialect else NOBODY, str(found.status)] += 1
+        self._counters.metadata_requests[route.dialect.name if route.dialect else UNKNOWN_DIALECT, str(found.status)] += 1
         if isinstance(found, Answer):
             return _response(found)
         return found if suits(request) else _response(found.answer)
@@ -81,17 +81,17 @@ class MetadataEndpoint:
             if dialect:
                 return dialect.error(404, Refusal.UNKNOWN_IDENTITY, "no such identity is served here")
             return _error(None, 404, Refusal.UNKNOWN_PATH, "nothing is served here")
-        if refusal := dialect.admits(route.visit, profile):
+        if refusal := dialect.check(route.request, profile):
             return refusal
         now = self._clock.now()
-        wanted = dialect.wants(route.visit, profile, now)
-        return wanted if isinstance(wanted, Answer) else await self._serve(dialect, profile, wanted, now)
+        resolved = dialect.resolve(route.request, profile, now)
+        return resolved if isinstance(resolved, Answer) else await self._serve(dialect, profile, resolved, now)
 
-    async def _serve(self, dialect: Dialect, profile: Profile, want: CredentialQuery, now: datetime) -> Answer | PreparedResponse:
-        shape = (want.variant, dialect.name, want.shape)
-        portion = self._portions.get(profile.name, {}).get(shape)
-        if portion is None or not portion.good(profile, now):
-            key = Key(profile.name, want.variant)
+    async def _serve(self, dialect: Dialect, profile: Profile, query: CredentialQuery, now: datetime) -> Answer | PreparedResponse:
+        shape = (query.variant, dialect.name, query.shape)
+        rendered = self._rendered.get(profile.name, {}).get(shape)
+        if rendered is None or not rendered.good(profile, now):
+            key = Key(profile.name, query.variant)
             grant = self._store.usable(key, now) or await self._wait(dialect, key, now)
             if isinstance(grant, Answer):
                 return grant
@@ -99,60 +99,60 @@ class MetadataEndpoint:
                 return dialect.error(
                     503, Refusal.SETTINGS_CHANGED, f"{profile.name}: its settings have just changed"
                 )  # and who may ask, perhaps
-            portion = self._measure(profile, grant, want, shape)
+            rendered = self._render(profile, grant, query, shape)
             now = self._clock.now()
-        if want.variant:
-            portion.record.used_at = now
-        counter = self._counters.handed_out_stale if now > portion.late_after else self._counters.handed_out_valid
+        if query.variant:
+            rendered.record.used_at = now
+        counter = self._counters.handed_out_stale if now > rendered.late_after else self._counters.handed_out_valid
         counter[profile.name, "endpoint"] += 1
-        return portion.at(now)
+        return rendered.at(now)
 
     async def _wait(self, dialect: Dialect, key: Key, now: datetime) -> Grant | Answer:
         """The grant that arrives within the clients' patience, or what they are told instead."""
-        if refusal := self._refused(dialect, key, now):
+        if refusal := self._rejection(dialect, key, now):
             return refusal
         if self._waiting >= self._may_wait:
             return dialect.error(503, Refusal.TOO_MANY_WAITING, f"{key.identity}: too many wait already")
         self._waiting += 1
         try:
-            return await self._store.want(key, now, dialect.patience)
+            return await self._store.want(key, now, dialect.timeout)
         except Rejected as error:  # one variant too many
             return dialect.error(429, Refusal.TOO_MANY_VARIANTS, error.message)
         except RefreshError as error:
-            return self._refused(dialect, key, self._clock.now()) or dialect.error(503, Refusal.NOT_READY, error.message)
+            return self._rejection(dialect, key, self._clock.now()) or dialect.error(503, Refusal.NOT_READY, error.message)
         finally:
             self._waiting -= 1
 
-    def _refused(self, dialect: Dialect, key: Key, now: datetime) -> Answer | None:
+    def _rejection(self, dialect: Dialect, key: Key, now: datetime) -> Answer | None:
         """For a variant that the cloud refuses while it gives what is configured: the client asked for the wrong thing."""
         record = self._store.record(key) if key.variant else None
         if record and record.failure and record.failure.reaction is Reaction.REJECTED and self._store.usable(Key(key.identity), now):
             return dialect.error(400, Refusal.REJECTED, record.failure.message)
         return None
 
-    def _measure(self, profile: Profile, grant: Grant, want: CredentialQuery, shape: Shape) -> RenderedCredential:
-        known = self._portions.get(profile.name, {}).get(shape)
+    def _render(self, profile: Profile, grant: Grant, query: CredentialQuery, shape: Shape) -> RenderedCredential:
+        known = self._rendered.get(profile.name, {}).get(shape)
         if known and known.grant is grant and known.profile is profile:
             return known  # as for the rest of a herd
         span, policy = serving_span(grant), profile.credential_policy
         assert span  # noqa: S101  # else the store would not have called it usable
         late_after = min(stale_after(span, policy), span.expires_at - timedelta(seconds=granted_margin(span, policy)))
-        portion = RenderedCredential(
+        rendered = RenderedCredential(
             record=self._store.record(grant.key) or Record(grant.key),  # that of a moment ago is gone: good for this once
             grant=grant,
             profile=profile,
-            rendered=want.render(grant, profile),
+            rendered=query.render(grant, profile),
             expires_at=span.expires_at,
             late_after=late_after,
         )
-        self._portions = {name: kept for name, kept in self._portions.items() if self._store.profile(name)}  # none outlives its identity
+        self._rendered = {name: kept for name, kept in self._rendered.items() if self._store.profile(name)}  # none outlives its identity
         kept = {
             other: one
-            for other, one in self._portions.get(profile.name, {}).items()
+            for other, one in self._rendered.get(profile.name, {}).items()
             if self._store.newest(Key(profile.name, other[0])) is one.grant  # nor its grant
         }
-        self._portions[profile.name] = {**(kept if len(kept) < PORTIONS else {}), shape: portion}
-        return portion
+        self._rendered[profile.name] = {**(kept if len(kept) < MAX_RENDERED_PER_IDENTITY else {}), shape: rendered}
+        return rendered
 
 
 def _error(dialect: Dialect | None, status: int, code: Refusal, reason: str) -> Answer:

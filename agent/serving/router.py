@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from agent.dialects import DIALECTS
 from agent.record import Profile
 from agent.serving.dialect import Dialect, DialectRequest
 from agent.serving.memo import BoundedCache
@@ -22,7 +23,7 @@ TARGETS, LONGEST = 256, 256
 class Route:
     """Where a request leads. Not frozen, as one is made for each request and that would double its cost."""
 
-    visit: DialectRequest
+    request: DialectRequest
     dialect: Dialect | None
     """None: nobody's path."""
     profile: Profile | None
@@ -35,55 +36,55 @@ class Router:
     def __init__(self, store: Store, dialects: Sequence[Dialect]) -> None:
         self._store = store
         self._families = {
-            prefix: tuple(dialect for dialect in dialects if dialect.prefix == prefix)
-            for prefix in {dialect.prefix for dialect in dialects if dialect.prefix}
+            prefix: tuple(dialect for dialect in dialects if DIALECTS[dialect.name].prefix == prefix)
+            for prefix in {traits.prefix for traits in DIALECTS.values() if traits.prefix}
         }
-        self._rooted = tuple(dialect for dialect in dialects if dialect.rooted)
+        self._rooted = tuple(dialect for dialect in dialects if DIALECTS[dialect.name].rooted)
         self._known: BoundedCache[tuple[Dialect, Profile, str, str]] = BoundedCache(TARGETS, LONGEST)
-        """By target, of those that name an identity: dialect, profile, and the visit's `path` and `before`."""
+        """By target, of those that name an identity: dialect, profile, and the request's `path` and `before`."""
         self._claims: BoundedCache[tuple[Dialect, ...]] = BoundedCache(TARGETS, LONGEST)
         """Who may answer a well-known path; by path, for queries are many and decide nothing."""
         self._defaults: dict[str, str] = {}
         """Identities by the dialect whose default each was when last looked for."""
 
-    def route(self, request: web.BaseRequest, owner: str) -> Route:
+    def route(self, http: web.BaseRequest, owner: str) -> Route:
         """Compares as sent, so that no encoding hides anything. `owner`: whose port was asked; empty on the main listener."""
-        if known := self._known.get(request.raw_path):
+        if known := self._known.get(http.raw_path):
             dialect, profile, path, before = known
             if self._store.profile(profile.name) is profile and owner in {"", profile.name}:
-                return Route(DialectRequest(request, path, named=True, before=before), dialect, profile)
-        path = request.raw_path.partition("?")[0]
+                return Route(DialectRequest(http, path, named=True, before=before), dialect, profile)
+        path = http.raw_path.partition("?")[0]
         if claims := self._claims.get(path):
-            return self._settle(DialectRequest(request, path, named=False), claims, owner)
+            return self._settle(DialectRequest(http, path, named=False), claims, owner)
         pieces = path.split("/", 3)
         if len(pieces) == 4 and not pieces[0] and (family := self._families.get(pieces[1])):
             name = pieces[2]
-            visit = DialectRequest(request, f"/{pieces[3]}", named=True, before=f"/{pieces[1]}/{name}")
+            request = DialectRequest(http, f"/{pieces[3]}", named=True, before=f"/{pieces[1]}/{name}")
             for one in family:
-                if one.knows(visit):
+                if one.matches(request):
                     found = self._store.profile(name) if owner in {"", name} else None
                     if found is None or one.name not in found.dialects:
-                        return Route(visit, one, None)
-                    self._known.keep(request.raw_path, (one, found, visit.path, visit.before))
-                    return Route(visit, one, found)
-            return Route(visit, family[0], None)
-        visit = DialectRequest(request, path, named=False)
-        claimants = tuple(one for one in self._rooted if one.knows(visit)) if path.startswith("/") else ()
+                        return Route(request, one, None)
+                    self._known.keep(http.raw_path, (one, found, request.path, request.before))
+                    return Route(request, one, found)
+            return Route(request, family[0], None)
+        request = DialectRequest(http, path, named=False)
+        claimants = tuple(one for one in self._rooted if one.matches(request)) if path.startswith("/") else ()
         if claimants:
             self._claims.keep(path, claimants)
-        return self._settle(visit, claimants, owner)
+        return self._settle(request, claimants, owner)
 
-    def _settle(self, visit: DialectRequest, claimants: Sequence[Dialect], owner: str) -> Route:
+    def _settle(self, request: DialectRequest, claimants: Sequence[Dialect], owner: str) -> Route:
         """The first whose headers these can be and who has somebody to answer for."""
-        headers = visit.request.headers
+        headers = request.http.headers
         for one in claimants:
             for name in one.foreign:
                 if name in headers:
                     break
             else:
                 if found := self._at_root(one, owner):
-                    return Route(visit, one, found)
-        return Route(visit, None, None)
+                    return Route(request, one, found)
+        return Route(request, None, None)
 
     def _at_root(self, dialect: Dialect, owner: str) -> Profile | None:
         """Whose the well-known paths are."""

@@ -172,6 +172,6 @@ async def endpoint(
     listen = [Address.parse(address) for address in addresses or ("127.0.0.1:0",)]
     server = MetadataEndpoint(store, clock, counters, listen)
     for dialect in server._dialects.values():
-        dialect.patience = patience
+        dialect.timeout = patience
     async with listening(server.answer, listen, "metadata") as bound:
         yield Endpoint(store, clock, counters, server, bound)

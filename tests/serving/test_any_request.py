@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from agent.refusals import Refusal
-from agent.serving.metadata import PORTIONS
+from agent.serving.metadata import MAX_RENDERED_PER_IDENTITY
 from tests.serving import azure
 from tests.serving.endpoint import AUTHORIZATION, Endpoint, Reply, reply
 from tests.serving.ways import ALIBABA, AWS, DIALECTS, OTHER, WAYS, ask, clean, everything
@@ -172,14 +172,14 @@ async def test_no_request_to_any_route_is_the_servers_fault_fills_the_log_or_mak
             assert AUTHORIZATION.encode() not in found.raw or AUTHORIZATION in repr(sent), "of garbage, its sender is told what it was"
             assert clean(found) or (found.status == 200 and may(sent)), sent
             seen.add(found.status)
-        sizes.append(sum(map(len, one.server._portions.values())))
+        sizes.append(sum(map(len, one.server._rendered.values())))
 
     await asyncio.to_thread(try_some)
     assert {200, 400, 401, 403, 404, 405} <= seen, "many kinds of answers were met"
     assert {dialect for dialect, _ in one.counters.metadata_requests} == {*DIALECTS, "none"}, "and every dialect"
     assert len([code for _, code in one.counters.metadata_requests if code == "200"]) > 3, "and not from the threshold alone"
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
-    assert max(sizes) <= PORTIONS
+    assert max(sizes) <= MAX_RENDERED_PER_IDENTITY
     for dialect in DIALECTS:
         assert (await ask(one, dialect)).status == 200, "and it serves on"
 

@@ -140,7 +140,7 @@ async def test_whatever_is_sent_there_is_no_answer_of_the_servers_own_fault_and_
             (dialect, code) for dialect in ("container", "none") for code in ("403", "404", "405", "401")
         }
         assert len(one.server._guard._known) <= 64
-        assert set(one.server._portions) == set(), "nothing was handed out"
+        assert set(one.server._rendered) == set(), "nothing was handed out"
         assert (await one.ask()).status == 200
 
 
@@ -154,4 +154,4 @@ async def test_no_number_of_different_requests_makes_it_larger(one: Endpoint) ->
     gc.collect()
     assert len(one.counters.metadata_requests) <= 6
     assert len(one.server._guard._known) == 64
-    assert not one.server._portions
+    assert not one.server._rendered

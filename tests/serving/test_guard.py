@@ -14,7 +14,7 @@ import pytest
 from agent.model import Secret
 from agent.refusals import Refusal
 from agent.serving import capacity
-from agent.serving.guard import FORWARDED, HOSTS, Guard, knows
+from agent.serving.guard import FORWARDED, HOSTS, Guard, is_authorized
 from agent.settings import Address
 from tests.serving.endpoint import AUTHORIZATION, CANARIES, NAME, PATH, Endpoint, Reply, endpoint, reply
 
@@ -80,8 +80,8 @@ def test_an_authorization_is_compared_whole_whatever_it_holds() -> None:
 
     for sent, kept, expected in (("a" * 32, "a" * 32, True), ("a" * 31, "a" * 32, False), ("Secret(…)", "Secret(…)", True), ("", "", True)):
         request = make_mocked_request("GET", "/", headers={"Authorization": sent})
-        assert knows(request, Secret(kept)) is expected
-    assert not knows(make_mocked_request("GET", "/"), Secret(""))
+        assert is_authorized(request, Secret(kept)) is expected
+    assert not is_authorized(make_mocked_request("GET", "/"), Secret(""))
 
 
 PROXIES = ("X-Forwarded-For", "FORWARDED", "X-Envoy-External-Address", "x-envoy-internal", "X-ENVOY-ATTEMPT-COUNT", "CF-Connecting-IP")
@@ -256,13 +256,26 @@ async def test_what_is_too_large_is_refused_and_closes_the_connection(one: Endpo
     await asyncio.wait({asyncio.ensure_future(writer.wait_closed())})
 
 
-async def test_who_holds_connections_and_says_nothing_keeps_nobody_out(one: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capacity, "MAX_CONNECTIONS", 3)
+async def test_connections_with_half_a_request_keep_no_client_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "MAX_CONNECTIONS", 3)  # read when the listener opens
+    async with endpoint() as one:
+        one.enrol()
+        one.grant()
+        await _ask_beside_half_requests(one)
+
+
+async def _ask_beside_half_requests(one: Endpoint) -> None:
     held = [await asyncio.open_connection("127.0.0.1", one.port) for _ in range(6)]
     for _, writer in held:
         writer.write(f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\n".encode())
+        await writer.drain()
     for _ in range(3):
         assert (await one.ask()).status == 200
+    closed = [asyncio.ensure_future(reader.read()) for reader, _ in held]
+    done, pending = await asyncio.wait(closed, timeout=0.5)
+    for task in pending:
+        task.cancel()
+    assert len(done) >= 3, "the limit closed connections"
     for _, writer in held:
         writer.close()
         await asyncio.wait({asyncio.ensure_future(writer.wait_closed())})

@@ -121,7 +121,7 @@ async def test_200_first_requests_at_once_are_one_exchange_and_wait_for_nothing_
         running = one.supervisor.config
         await one.supervisor.apply(replace(running, identities=()))
         for dialect in one.endpoint.server._dialects.values():
-            dialect.patience = Container.patience
+            dialect.timeout = Container.timeout
         one.cloud.sts.delay = 0.3
         request = f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {AUTHORIZATION}\r\nConnection: close\r\n\r\n"
         command = (sys.executable, "-S", "-c", HERD, str(one.endpoint.port), request)

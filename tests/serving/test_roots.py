@@ -81,7 +81,7 @@ async def test_a_herd_is_one_exchange(tmp_path: Path, asked: int) -> None:
         served: Endpoint = one.endpoint
         one.cloud.sts.delay = 0.2
         for dialect in served.server._dialects.values():
-            dialect.patience = Imds.patience * 5
+            dialect.timeout = Imds.timeout * 5
         name = one.record.key.identity
         listing = f"/aws/{name}/imds"
         status, token = await ask(served.port, f"{listing}/latest/api/token", "PUT", **{"X-aws-ec2-metadata-token-ttl-seconds": "60"})

@@ -7,22 +7,10 @@ from pathlib import Path
 
 from agent.config.fault import Finding, Place
 from agent.config.model import Config, own_ports
+from agent.dialects import METADATA_ADDRESSES
 from agent.settings import Address
 
-CLOUD_METADATA_ADDRESSES = {
-    ip_address(each)
-    for each in (
-        "169.254.169.254",  # AWS, GCP, Azure
-        "169.254.170.2",  # ECS
-        "169.254.170.23",  # EKS Pod Identity
-        "169.254.169.252",  # GKE
-        "fd00:ec2::23",  # EKS Pod Identity
-        "fd00:ec2::254",  # AWS
-        "fd20:ce::254",  # GCP
-        "100.100.100.200",  # Alibaba Cloud
-    )
-}
-"""The clouds' own metadata addresses, which no other machine reaches."""
+CLOUD_METADATA_ADDRESSES = {ip_address(each) for each in METADATA_ADDRESSES}
 MAX_SOCKET_PATH_BYTES = 107
 """Linux's sockaddr_un holds 108 with the final NUL (unix(7))."""
 

@@ -5,7 +5,6 @@ https://google.aip.dev/auth/4117 (the file of external account credentials)
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,16 +18,14 @@ from agent.providers.gcp.credentials import AccessToken, IdToken, TokenFile, acc
 from agent.providers.gcp.environment import from_files
 from agent.providers.gcp.facts import facts as facts_of
 from agent.providers.gcp.gke import Cluster
-from agent.providers.gcp.settings import ANNOTATIONS, MOST_SCOPES, GcpSettings, faults
+from agent.providers.gcp.settings import ANNOTATIONS, GcpSettings, faults
 from agent.providers.gcp.targets import Account, ExchangeTarget
 from agent.providers.gcp.trust import Trust
 from agent.settings import Url
 from agent.toolbox import Toolbox
+from agent.variants import GOOGLE_AUDIENCE, GOOGLE_SCOPE, ID_TOKEN_PREFIX, MAX_SCOPES
 
 __all__ = ["ANNOTATIONS", "GcpProvider", "GcpSettings", "environment", "facts", "faults", "trust_of"]
-
-ID = "id:"
-"""Before the audience, in a variant that is a Google-signed ID token."""
 
 
 class GcpProvider:
@@ -71,8 +68,8 @@ class GcpProvider:
         trust = trust_of(settings, issuer=token.issuer, subject=token.subject, audiences=token.audiences)
         exchange = Exchange(self._wire, self._clock, target, token=token.value, trust=trust, whose=self._identity)
         account = settings.service_account or ""
-        if variant.startswith(ID):
-            audience = variant.removeprefix(ID)
+        if variant.startswith(ID_TOKEN_PREFIX):
+            audience = variant.removeprefix(ID_TOKEN_PREFIX)
             found, issued_at, expires_at = await exchange.id_token(audience)
             return IdToken(
                 token=found, issued_at=issued_at, expires_at=expires_at, audience=audience, account=account, token_file=token_file
@@ -101,12 +98,12 @@ class GcpProvider:
 
     def _scopes(self, variant: str) -> tuple[str, ...]:
         """Those to ask for. Raises Rejected where a variant cannot be had."""
-        if variant.startswith(ID):
-            if self._settings.service_account and re.fullmatch(r"[!-~]{1,512}", variant.removeprefix(ID), re.ASCII):
+        if variant.startswith(ID_TOKEN_PREFIX):
+            if self._settings.service_account and GOOGLE_AUDIENCE.fullmatch(variant.removeprefix(ID_TOKEN_PREFIX)):
                 return self._settings.scopes
             raise Rejected(f"{self._identity}: there are ID tokens only of service accounts", remedy="set provider.serviceAccount")
         scopes = tuple(variant.split(" ")) if variant else self._settings.scopes
-        if len(scopes) > MOST_SCOPES or not all(re.fullmatch(r"[!#-\[\]-~]{1,256}", scope, re.ASCII) for scope in scopes):
+        if len(scopes) > MAX_SCOPES or not all(GOOGLE_SCOPE.fullmatch(scope) for scope in scopes):
             raise Rejected(f"{self._identity}: what was asked for are no scopes", remedy="correct the scopes in the workload")
         allowed = self._settings.run_time_scopes
         if variant and allowed is not None and not allowed.issuperset(scopes):

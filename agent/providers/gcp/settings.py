@@ -10,6 +10,7 @@ import msgspec
 
 from agent.providers.gcp.environment import UNIVERSE
 from agent.settings import Address, Duration, Settings, Url
+from agent.variants import CLOUD_PLATFORM, MAX_SCOPES, SCOPE_PATTERN
 
 LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 POOL = r"projects/[0-9]{1,30}/locations/global/workloadIdentityPools/[a-z0-9-]{4,32}"
@@ -21,10 +22,10 @@ MADE = rf"{LABEL}@{LABEL}(\.{LABEL})*\.iam"
 GIVEN = rf"[0-9]{{1,30}}-compute@developer|{LABEL}(\.{LABEL})*@appspot"
 """The defaults of Compute and of App Engine."""
 Email = Annotated[str, msgspec.Meta(pattern=rf"^({MADE}|{GIVEN})\.gserviceaccount\.com$(?!\n)", max_length=254, description=ACCOUNT)]
-Scope = Annotated[str, msgspec.Meta(pattern=r"^[!#-\[\]-~]{1,256}$(?!\n)")]  # RFC 6749, section 3.3
+Scope = Annotated[str, msgspec.Meta(pattern=rf"^{SCOPE_PATTERN}$(?!\n)")]
 Domain = Annotated[str, msgspec.Meta(pattern=rf"^{LABEL}(\.{LABEL})+$(?!\n)", max_length=253)]
 Project = Annotated[str, msgspec.Meta(pattern=rf"^({LABEL}(\.{LABEL})*:)?{LABEL}$(?!\n)", max_length=253)]
-CLOUD_PLATFORM, EMAIL = "https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"
+EMAIL = "https://www.googleapis.com/auth/userinfo.email"
 ANNOTATIONS = {
     "iam.gke.io/gcp-service-account": "serviceAccount",
     "gcp.auth.fluxcd.io/workload-identity-provider": "workloadIdentityProvider",
@@ -32,8 +33,6 @@ ANNOTATIONS = {
 """Of a ServiceAccount, by what they set: GKE's own, and Flux's for what GKE has no name for."""
 SHORTEST, LONGEST = Duration(600), Duration(43200)
 """What a service account's token may live; above an hour only where a policy of the organisation allows it."""
-MOST_SCOPES = 32
-"""That can be asked for at run time."""
 
 
 class GcpSettings(Settings, tag="gcp", tag_field="type"):
@@ -47,8 +46,8 @@ class GcpSettings(Settings, tag="gcp", tag_field="type"):
     """Whether a ServiceAccount's annotations say `serviceAccount` and `workloadIdentityProvider`, where they do."""
     delegates: Annotated[tuple[Email, ...], msgspec.Meta(max_length=8)] = ()
     """From the service account that the identity may act as to the one that may act as `serviceAccount`."""
-    scopes: Annotated[tuple[Scope, ...], msgspec.Meta(min_length=1, max_length=MOST_SCOPES)] = (CLOUD_PLATFORM, EMAIL)
-    scopes_allowed: Annotated[tuple[Scope, ...], msgspec.Meta(max_length=MOST_SCOPES)] | None = None
+    scopes: Annotated[tuple[Scope, ...], msgspec.Meta(min_length=1, max_length=MAX_SCOPES)] = (CLOUD_PLATFORM, EMAIL)
+    scopes_allowed: Annotated[tuple[Scope, ...], msgspec.Meta(max_length=MAX_SCOPES)] | None = None
     """That clients of the endpoint may ask for beside `scopes`; None: any. Empty: no others."""
     lifetime: Duration | None = None
     """Of a service account's token; None leaves it to Google: one hour."""

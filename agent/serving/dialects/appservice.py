@@ -10,11 +10,12 @@ from datetime import datetime
 import msgspec
 from multidict import istr
 
+from agent.dialects import DIALECTS
 from agent.record import Profile
 from agent.refusals import REFUSAL_HEADER, Refusal
 from agent.serving.dialect import Answer, CredentialQuery, DialectRequest
 from agent.serving.dialects.azure_token import HEADERS, Objection, wanted
-from agent.serving.guard import knows
+from agent.serving.guard import is_authorized
 from agent.serving.memo import RequestCache
 
 HEADER = istr("X-IDENTITY-HEADER")
@@ -26,26 +27,24 @@ class AppService:
     """The dialect `appservice`."""
 
     name = "appservice"
-    prefix = "azure"
-    rooted = False
-    patience = 2.5
+    timeout = DIALECTS["appservice"].timeout
     foreign: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._questions = RequestCache()
+        self._queries = RequestCache()
 
-    def knows(self, visit: DialectRequest) -> bool:
-        return visit.named and visit.path.removesuffix("/") == "/token"
+    def matches(self, request: DialectRequest) -> bool:
+        return request.named and request.path.removesuffix("/") == "/token"
 
-    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
-        if visit.request.method != "GET":
+    def check(self, request: DialectRequest, profile: Profile) -> Answer | None:
+        if request.http.method != "GET":
             return self.error(405, Refusal.METHOD, "only GET")
-        if not knows(visit.request, profile.authorization, HEADER):
+        if not is_authorized(request.http, profile.authorization, HEADER):
             return self.error(401, Refusal.UNAUTHORIZED, "X-IDENTITY-HEADER does not hold this identity's authorization")
         return None
 
-    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
-        return self._questions.known(visit, profile) or self._questions.keep(visit, profile, self._read(visit, profile))
+    def resolve(self, request: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
+        return self._queries.known(request, profile) or self._queries.keep(request, profile, self._read(request, profile))
 
     def error(self, status: int, code: Refusal, reason: str) -> Answer:
         more = {405: {"Allow": "GET"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
@@ -53,8 +52,8 @@ class AppService:
             status, msgspec.json.encode({"statusCode": status, "message": reason}), HEADERS | more.get(status, {}) | {REFUSAL_HEADER: code}
         )
 
-    def _read(self, visit: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
-        if visit.request.query.getall("api-version", []) != [VERSION]:
+    def _read(self, request: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
+        if request.http.query.getall("api-version", []) != [VERSION]:
             return self.error(400, Refusal.INVALID_REQUEST, f"api-version has to be {VERSION}")
-        found = wanted(visit, profile)
+        found = wanted(request, profile)
         return self.error(400, found.code, found.reason) if isinstance(found, Objection) else found

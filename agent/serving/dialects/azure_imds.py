@@ -10,6 +10,7 @@ from datetime import datetime
 
 import msgspec
 
+from agent.dialects import DIALECTS
 from agent.record import Profile
 from agent.refusals import REFUSAL_HEADER, Refusal
 from agent.serving.dialect import Answer, CredentialQuery, DialectRequest
@@ -35,39 +36,37 @@ class AzureImds:
     """The dialect `azure-imds`."""
 
     name = "azure-imds"
-    prefix = ""
-    rooted = True
-    patience = 2.5
+    timeout = DIALECTS["azure-imds"].timeout
     foreign: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._questions = RequestCache()
+        self._queries = RequestCache()
 
-    def knows(self, visit: DialectRequest) -> bool:
+    def matches(self, request: DialectRequest) -> bool:
         """The service minds no capitals, and MSAL for Node ends the path with a slash."""
-        return f"{visit.path.lower()}/".startswith("/metadata/")
+        return f"{request.path.lower()}/".startswith("/metadata/")
 
-    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
-        if visit.request.method != "GET":
+    def check(self, request: DialectRequest, profile: Profile) -> Answer | None:
+        if request.http.method != "GET":
             return self.error(405, Refusal.METHOD, "only GET")
-        if visit.request.headers.getall("Metadata", []) != ["true"]:
+        if request.http.headers.getall("Metadata", []) != ["true"]:
             return self._object(400, Refusal.INVALID_REQUEST, "invalid_request", "Required metadata header not specified")
         return None
 
-    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
-        return self._questions.known(visit, profile) or self._questions.keep(visit, profile, self._read(visit, profile))
+    def resolve(self, request: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
+        return self._queries.known(request, profile) or self._queries.keep(request, profile, self._read(request, profile))
 
     def error(self, status: int, code: Refusal, reason: str) -> Answer:
         return self._object(status, code, CODES[status], reason)
 
-    def _read(self, visit: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
-        if visit.path.lower().removesuffix("/") != TOKEN:
+    def _read(self, request: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
+        if request.path.lower().removesuffix("/") != TOKEN:
             return self.error(404, Refusal.UNKNOWN_PATH, "there is nothing here")
-        versions = visit.request.query.getall("api-version", [])
+        versions = request.http.query.getall("api-version", [])
         if len(versions) != 1 or not VERSION.fullmatch(versions[0]):
             body = {"error": "Bad request. api-version was not specified in the request", "newest-versions": NEWEST}
             return Answer(400, msgspec.json.encode(body), SAID | {REFUSAL_HEADER: Refusal.INVALID_REQUEST})
-        found = wanted(visit, profile)
+        found = wanted(request, profile)
         return self._object(400, found.code, found.error, found.reason) if isinstance(found, Objection) else found
 
     def _object(self, status: int, code: Refusal, error: str, reason: str) -> Answer:

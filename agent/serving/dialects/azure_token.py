@@ -29,9 +29,9 @@ class Objection:
     reason: str
 
 
-def wanted(visit: DialectRequest, profile: Profile) -> CredentialQuery | Objection:
+def wanted(request: DialectRequest, profile: Profile) -> CredentialQuery | Objection:
     """The token that the query asks for. `resource` comes back byte for byte: MSAL for Node keeps the token under it."""
-    query, facts = visit.request.query, profile.facts
+    query, facts = request.http.query, profile.facts
     clients = [client for client in query.getall("client_id", []) if client]
     if any(query.get(name) for name in OTHER_SELECTORS) or any(one.lower() != facts.get("client-id", "").lower() for one in clients):
         return Objection(Refusal.INVALID_REQUEST, "invalid_request", "Identity not found")

@@ -9,11 +9,12 @@ from datetime import datetime
 
 import msgspec
 
+from agent.dialects import DIALECTS
 from agent.model import Grant
 from agent.record import Profile
 from agent.refusals import REFUSAL_HEADER, Refusal
 from agent.serving.dialect import Answer, CredentialQuery, DialectRequest, plain
-from agent.serving.guard import knows
+from agent.serving.guard import is_authorized
 
 HEADERS = {"Content-Type": "application/json", "Cache-Control": "no-store"}
 
@@ -22,26 +23,24 @@ class Container:
     """The dialect `container`."""
 
     name = "container"
-    prefix = "aws"
-    rooted = False
-    patience = 1.8
+    timeout = DIALECTS["container"].timeout
     foreign: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._want = CredentialQuery(self.render)
+        self._query = CredentialQuery(self.render)
 
-    def knows(self, visit: DialectRequest) -> bool:
-        return visit.named and visit.path == "/credentials"
+    def matches(self, request: DialectRequest) -> bool:
+        return request.named and request.path == "/credentials"
 
-    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
-        if visit.request.method != "GET":
+    def check(self, request: DialectRequest, profile: Profile) -> Answer | None:
+        if request.http.method != "GET":
             return self.error(405, Refusal.METHOD, "only GET")
-        if not knows(visit.request, profile.authorization):
+        if not is_authorized(request.http, profile.authorization):
             return self.error(401, Refusal.UNAUTHORIZED, "the Authorization header does not hold this identity's authorization")
         return None
 
-    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
-        return self._want
+    def resolve(self, request: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
+        return self._query
 
     def error(self, status: int, code: Refusal, reason: str) -> Answer:
         """botocore shows no body, the others show `code` and `message`."""

@@ -10,17 +10,16 @@ from urllib.parse import unquote
 
 from multidict import istr
 
+from agent.dialects import DIALECTS
 from agent.record import Profile
 from agent.refusals import REFUSAL_HEADER, Refusal
 from agent.serving.dialect import Answer, CredentialQuery, DialectRequest
 from agent.serving.dialects import uri
-from agent.serving.dialects.session_tokens import Presented, Sessions
+from agent.serving.dialects.session_tokens import MAX_LIFETIME_SECONDS, SessionTokens
 from agent.serving.memo import RequestCache
 
 TTL, TOKEN = istr("X-aliyun-ecs-metadata-token-ttl-seconds"), istr("X-aliyun-ecs-metadata-token")
 FOREIGN = (istr("X-aws-ec2-metadata-token-ttl-seconds"), istr("X-aws-ec2-metadata-token"))
-LONGEST = 21600
-"""Seconds of a session token."""
 HEADERS = {"Content-Type": "text/plain", "Cache-Control": "no-store"}
 OPEN = "/latest/api/token"
 BELOW = "/latest/meta-data/"
@@ -31,38 +30,37 @@ class Ecs:
     """The dialect `ecs`."""
 
     name = "ecs"
-    prefix = ""
-    rooted = True
-    patience = 0.9
+    timeout = DIALECTS["ecs"].timeout
     foreign: tuple[str, ...] = FOREIGN
 
     def __init__(self) -> None:
-        self._sessions = Sessions()
-        self._presented = Presented(self._sessions)
-        self._questions = RequestCache()
-        self._want = CredentialQuery(uri.render)
+        self._tokens = SessionTokens(TTL, TOKEN)
+        self._queries = RequestCache()
+        self._query = CredentialQuery(uri.render)
 
-    def knows(self, visit: DialectRequest) -> bool:
-        return visit.path == OPEN or f"{visit.path}/".startswith(BELOW)
+    def matches(self, request: DialectRequest) -> bool:
+        return request.path == OPEN or f"{request.path}/".startswith(BELOW)
 
-    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
-        if visit.path == OPEN and visit.request.method != "PUT":
+    def check(self, request: DialectRequest, profile: Profile) -> Answer | None:
+        if request.path == OPEN and request.http.method != "PUT":
             return self.error(405, Refusal.METHOD, "only PUT")
-        if visit.path != OPEN and visit.request.method not in {"GET", "HEAD"}:
+        if request.path != OPEN and request.http.method not in {"GET", "HEAD"}:
             return self.error(405, Refusal.METHOD, "only GET, and PUT of a session token")
         return None
 
-    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
-        if visit.path == OPEN:
-            return self._open(visit, profile, now)
-        if refusal := self._barred(visit, profile, now):
+    def resolve(self, request: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
+        if request.path == OPEN:
+            return self._open(request, profile, now)
+        if refusal := self._barred(request, profile, now):
             return refusal
-        if known := self._questions.known(visit, profile):
+        if known := self._queries.known(request, profile):
             return known
         role = profile.facts.get("role", profile.name)
-        path = visit.path.removeprefix(BELOW)
+        path = request.path.removeprefix(BELOW)
         if path.startswith(f"{ROLES}/") and unquote(path.removeprefix(f"{ROLES}/")) == role:
-            return self._want if "?" in visit.request.raw_path else self._questions.keep(visit, profile, self._want)  # no SDK sends a query
+            return (
+                self._query if "?" in request.http.raw_path else self._queries.keep(request, profile, self._query)
+            )  # no SDK sends a query
         leaves = {ROLES: role, "region-id": profile.facts.get("region", ""), "zone-id": profile.facts.get("zone", "")}
         listings = {"/latest/meta-data": "ram/\nregion-id\nzone-id", "": "ram/\nregion-id\nzone-id", "ram": "security-credentials/"}
         text = leaves.get(path.removesuffix("/")) or listings.get(path.removesuffix("/"))
@@ -73,17 +71,17 @@ class Ecs:
         more = {405: {"Allow": "GET, HEAD, PUT"}, 503: {"Retry-After": "1"}}
         return Answer(status, f"{reason}\n".encode("utf-8", "replace"), HEADERS | more.get(status, {}) | {REFUSAL_HEADER: code})
 
-    def _open(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer:
-        sent = visit.request.headers.getall(TTL, [])
-        if len(sent) != 1 or not (sent[0].isascii() and sent[0].isdigit() and len(sent[0]) <= 5) or not 1 <= int(sent[0]) <= LONGEST:
-            return self.error(400, Refusal.INVALID_REQUEST, f"{TTL} has to be 1 to {LONGEST}")
-        return Answer(200, self._sessions.open(profile.name, int(sent[0]), now).encode(), HEADERS)
+    def _open(self, request: DialectRequest, profile: Profile, now: datetime) -> Answer:
+        opened = self._tokens.open_for(request, profile, now)
+        if opened is None:
+            return self.error(400, Refusal.INVALID_REQUEST, f"{TTL} must be 1 to {MAX_LIFETIME_SECONDS}")
+        return Answer(200, opened[0].encode(), HEADERS)
 
-    def _barred(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | None:
-        """Without a token the hardened mode forbids; one that is wrong or has ended is refused in either mode."""
-        sent = visit.request.headers.getall(TOKEN, [])
-        if not sent:
-            return None if "v1" in profile.facts else self.error(403, Refusal.SESSION_TOKEN, f"a session token is wanted: PUT {OPEN}")
-        if len(sent) != 1 or not self._presented.knows(sent[0], profile.name, now):
-            return self.error(401, Refusal.SESSION_TOKEN, f"this session token is not known here, or has ended: PUT {OPEN}")
+    def _barred(self, request: DialectRequest, profile: Profile, now: datetime) -> Answer | None:
+        """Return the error for a missing token in hardened mode, or for an invalid or expired one in either mode."""
+        valid = self._tokens.valid(request, profile, now)
+        if valid is None and "v1" not in profile.facts:
+            return self.error(403, Refusal.SESSION_TOKEN, f"a valid session token is required: request one with PUT {OPEN}")
+        if valid is False:
+            return self.error(401, Refusal.SESSION_TOKEN, f"the session token is invalid or expired: request one with PUT {OPEN}")
         return None

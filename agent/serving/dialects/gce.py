@@ -12,12 +12,14 @@ from urllib.parse import unquote
 
 from multidict import istr
 
+from agent.dialects import DIALECTS
 from agent.model import Grant
 from agent.record import Profile
 from agent.refusals import REFUSAL_HEADER, Refusal
 from agent.serving.dialect import Answer, Countdown, CredentialQuery, DialectRequest, Rendered
 from agent.serving.dialects.gce_tree import Leaf, listed, read, tree_of, written
 from agent.serving.memo import RequestCache
+from agent.variants import CLOUD_PLATFORM, GOOGLE_AUDIENCE, GOOGLE_SCOPE, ID_TOKEN_PREFIX, MAX_SCOPES
 
 FLAVOR = istr("Metadata-Flavor")
 HEADERS = {
@@ -33,95 +35,83 @@ JSON = {**HEADERS, "Content-Type": "application/json"}
 HTML = {**HEADERS, "Content-Type": "text/html; charset=UTF-8"}
 ROOT = "/computeMetadata/v1/"
 ACCOUNTS = "instance/service-accounts/"
-SCOPE = re.compile(r"[!#-\[\]-~]{1,256}", re.ASCII)  # RFC 6749, section 3.3
-AUDIENCE = re.compile(r"[!-~]{1,512}", re.ASCII)
-EVERYTHING = "https://www.googleapis.com/auth/cloud-platform"
-MOST_SCOPES = 32
-ID = "id:"
-"""Before the audience, in a variant that is a Google-signed ID token."""
 
 
 class Gce:
     """The dialect `gce`."""
 
     name = "gce"
-    prefix = ""
-    rooted = True
-    patience = 2.5
+    timeout = DIALECTS["gce"].timeout
     foreign: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._questions = RequestCache()
+        self._queries = RequestCache()
 
-    def knows(self, visit: DialectRequest) -> bool:
-        return visit.path in {"/", "/computeMetadata"} or visit.path.startswith("/computeMetadata/")
+    def matches(self, request: DialectRequest) -> bool:
+        return request.path in {"/", "/computeMetadata"} or request.path.startswith("/computeMetadata/")
 
-    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
-        request = visit.request
-        if request.method not in {"GET", "HEAD"}:
+    def check(self, request: DialectRequest, profile: Profile) -> Answer | None:
+        sent = request.http
+        if sent.method not in {"GET", "HEAD"}:
             return self.error(405, Refusal.METHOD, "only GET")
-        if (
-            visit.path == "/"
-            or request.headers.getall(FLAVOR, []) == ["Google"]
-            or request.headers.get("X-Google-Metadata-Request") == "True"
-        ):
+        if request.path == "/" or sent.headers.getall(FLAVOR, []) == ["Google"] or sent.headers.get("X-Google-Metadata-Request") == "True":
             return None
         return self.error(403, Refusal.INVALID_REQUEST, f'Missing required header "{FLAVOR}": "Google"')
 
-    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
-        return self._questions.known(visit, profile) or self._questions.keep(visit, profile, self._read(visit, profile))
+    def resolve(self, request: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
+        return self._queries.known(request, profile) or self._queries.keep(request, profile, self._read(request, profile))
 
-    def _read(self, visit: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
-        if not visit.path.startswith(ROOT):
-            return self._above(visit)
-        path = visit.path.removeprefix(ROOT)
+    def _read(self, request: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
+        if not request.path.startswith(ROOT):
+            return self._above(request)
+        path = request.path.removeprefix(ROOT)
         account, _, item = path.removeprefix(ACCOUNTS).partition("/") if path.startswith(ACCOUNTS) else ("", "", "")
         if item in {"token", "identity"}:
             if unquote(account) not in {"default", profile.facts.get("email")}:
                 return self.error(404, Refusal.INVALID_REQUEST, f"there is no service account {unquote(account)!r}")
-            return self._token(visit, profile) if item == "token" else self._identity(visit, profile)
-        return self._said(visit, path, profile)
+            return self._token(request, profile) if item == "token" else self._identity(request, profile)
+        return self._describe(request, path, profile)
 
     def error(self, status: int, code: Refusal, reason: str) -> Answer:
         """Google's are pages; SDKs show them as they are."""
         more = {405: {"Allow": "GET, HEAD"}, 503: {"Retry-After": "1"}}
         return Answer(status, f"{reason}\n".encode("utf-8", "replace"), HTML | more.get(status, {}) | {REFUSAL_HEADER: code})
 
-    def _above(self, visit: DialectRequest) -> Answer:
+    def _above(self, request: DialectRequest) -> Answer:
         """The way down to what there is; earlier versions than v1 are gone."""
-        match visit.path:
+        match request.path:
             case "/":
                 return Answer(200, b"computeMetadata/\n", TEXT)
             case "/computeMetadata/":
                 return Answer(200, b"v1/\n", TEXT)
             case "/computeMetadata" | "/computeMetadata/v1":
-                return self._onwards(visit)
+                return self._onwards(request)
             case _:
                 return self.error(404, Refusal.UNKNOWN_PATH, "there is nothing here")
 
-    def _onwards(self, visit: DialectRequest) -> Answer:
+    def _onwards(self, request: DialectRequest) -> Answer:
         """A directory is asked for with a slash at its end. The guard has seen to `Host`."""
-        query = visit.request.raw_path.partition("?")[1:]
-        return Answer(301, b"", {**HTML, "Location": f"http://{visit.request.headers['Host']}{visit.path}/{''.join(query)}"})
+        query = request.http.raw_path.partition("?")[1:]
+        return Answer(301, b"", {**HTML, "Location": f"http://{request.http.headers['Host']}{request.path}/{''.join(query)}"})
 
-    def _token(self, visit: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
+    def _token(self, request: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
         """For the scopes that are asked for, whatever their order.
 
         None, or the configured ones, is what is kept fresh anyway; and so is `cloud-platform` alone where that is among
         those, for it is what SDKs ask for unless told otherwise, and what is more beside it opens nothing more.
         """
-        texts = ",".join(visit.request.query.getall("scopes", []))
+        texts = ",".join(request.http.query.getall("scopes", []))
         scopes = sorted({scope for scope in re.split(r"[, ]", texts) if scope})
-        if len(scopes) > MOST_SCOPES or not all(SCOPE.fullmatch(scope) for scope in scopes):
+        if len(scopes) > MAX_SCOPES or not all(GOOGLE_SCOPE.fullmatch(scope) for scope in scopes):
             return self.error(400, Refusal.INVALID_REQUEST, "these are no scopes")
         configured = sorted(profile.facts.get("scopes", "").split())
-        usual = scopes in ([], configured) or (scopes == [EVERYTHING] and EVERYTHING in configured)
+        usual = scopes in ([], configured) or (scopes == [CLOUD_PLATFORM] and CLOUD_PLATFORM in configured)
         allowed = profile.facts.get("scopes-allowed", "").split()
         if allowed and not usual and (foreign := sorted(set(scopes) - set(allowed))):
             return self.error(400, Refusal.NOT_ALLOWED, f"not allowed: name {foreign[0]!r} in provider.scopesAllowed")
         return CredentialQuery(_access_token, variant="" if usual else " ".join(scopes), shape="token")
 
-    def _identity(self, visit: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
+    def _identity(self, request: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
         """A Google-signed ID token of the service account: never one that was signed elsewhere, for anybody's audience."""
         if not profile.facts.get("account"):
             return self.error(
@@ -129,15 +119,15 @@ class Gce:
                 Refusal.INVALID_REQUEST,
                 "the identity acts as no service account, and only those have ID tokens: set provider.serviceAccount",
             )
-        audiences = visit.request.query.getall("audience", [])
-        if len(audiences) != 1 or not AUDIENCE.fullmatch(audiences[0]):
+        audiences = request.http.query.getall("audience", [])
+        if len(audiences) != 1 or not GOOGLE_AUDIENCE.fullmatch(audiences[0]):
             return self.error(400, Refusal.INVALID_REQUEST, "non-empty audience parameter required")
-        if visit.request.query.get("format", "standard") not in {"standard", "full"}:
+        if request.http.query.get("format", "standard") not in {"standard", "full"}:
             return self.error(400, Refusal.INVALID_REQUEST, "format has to be standard or full")
-        return CredentialQuery(_id_token, variant=f"{ID}{audiences[0]}", shape="identity")
+        return CredentialQuery(_id_token, variant=f"{ID_TOKEN_PREFIX}{audiences[0]}", shape="identity")
 
-    def _said(self, visit: DialectRequest, path: str, profile: Profile) -> Answer:
-        query = visit.request.query
+    def _describe(self, request: DialectRequest, path: str, profile: Profile) -> Answer:
+        query = request.http.query
         node = read(tree_of(profile), unquote(path))
         alternative = query.get("alt", "")
         if node is None:
@@ -147,7 +137,7 @@ class Gce:
         if isinstance(node, Leaf):
             body, json = written(node, json=alternative == "json"), alternative == "json"
         elif path and not path.endswith("/"):
-            return self._onwards(visit)
+            return self._onwards(request)
         elif query.get("recursive", "").lower() == "true":
             json = alternative != "text"
             body = written(node, json=json, named=path)

@@ -15,11 +15,12 @@ from urllib.parse import unquote
 import msgspec
 from multidict import istr
 
+from agent.dialects import DIALECTS
 from agent.model import Grant
 from agent.record import Profile
 from agent.refusals import REFUSAL_HEADER, Refusal
 from agent.serving.dialect import Answer, CredentialQuery, DialectRequest, plain
-from agent.serving.dialects.session_tokens import Presented, Sessions
+from agent.serving.dialects.session_tokens import MAX_LIFETIME_SECONDS, SessionTokens
 from agent.serving.memo import RequestCache
 
 TTL, TOKEN = istr("X-aws-ec2-metadata-token-ttl-seconds"), istr("X-aws-ec2-metadata-token")
@@ -37,67 +38,64 @@ class Imds:
     """The dialect `imds`."""
 
     name = "imds"
-    prefix = "aws"
-    rooted = True
-    patience = 0.9
+    timeout = DIALECTS["imds"].timeout
     foreign: tuple[str, ...] = FOREIGN
 
     def __init__(self) -> None:
-        self._sessions = Sessions()
-        self._presented = Presented(self._sessions)
-        self._questions = RequestCache()
-        self._want = CredentialQuery(_credential)
+        self._tokens = SessionTokens(TTL, TOKEN)
+        self._queries = RequestCache()
+        self._query = CredentialQuery(_credential)
 
-    def knows(self, visit: DialectRequest) -> bool:
-        path = visit.path
-        if visit.named:
+    def matches(self, request: DialectRequest) -> bool:
+        path = request.path
+        if request.named:
             return path.startswith(PREFIX + "/") or path == PREFIX
         ours = path in {"/latest", "/latest/"} or path.startswith(("/latest/api/", "/latest/meta-data", "/latest/dynamic"))
         return ours and not path.startswith(ALIBABAS)
 
-    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
+    def check(self, request: DialectRequest, profile: Profile) -> Answer | None:
         """The guard has seen to what was forwarded; what is wanted here is a session token."""
-        method = visit.request.method
-        if method not in {"GET", "HEAD"} and not (method == "PUT" and _path(visit) == "api/token"):
+        method = request.http.method
+        if method not in {"GET", "HEAD"} and not (method == "PUT" and _path(request) == "api/token"):
             return self.error(405, Refusal.METHOD, "only GET, and PUT of a session token")
         return None
 
-    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
-        if visit.request.method == "PUT":
-            return self._open(visit, profile, now)
-        may = self._may(visit, profile, now)
-        if may and (known := self._questions.known(visit, profile)):
+    def resolve(self, request: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
+        if request.http.method == "PUT":
+            return self._open(request, profile, now)
+        may = self._may(request, profile, now)
+        if may and (known := self._queries.known(request, profile)):
             return known
-        path = _path(visit)
+        path = _path(request)
         if path == "api/token":
             return self.error(405, Refusal.METHOD, "only PUT")
         if not may:
-            return self.error(401, Refusal.SESSION_TOKEN, "a session token is wanted: PUT latest/api/token")
+            return self.error(401, Refusal.SESSION_TOKEN, "a valid session token is required: request one with PUT latest/api/token")
         role = profile.facts.get("role", profile.name)
         if path.startswith(f"{ROLES}/") and unquote(path.removeprefix(f"{ROLES}/")) == role:
-            return self._want if "?" in visit.request.raw_path else self._questions.keep(visit, profile, self._want)  # no SDK sends a query
-        return self._said(path, profile, now)
+            return (
+                self._query if "?" in request.http.raw_path else self._queries.keep(request, profile, self._query)
+            )  # no SDK sends a query
+        return self._describe(path, profile, now)
 
     def error(self, status: int, code: Refusal, reason: str) -> Answer:
         """EC2 sends a page, and SDKs read none."""
         more = {401: {"WWW-Authenticate": "X-aws-ec2-metadata-token"}, 405: {"Allow": "GET, HEAD, PUT"}, 503: {"Retry-After": "1"}}
         return Answer(status, f"{reason}\n".encode(), TEXT | more.get(status, {}) | {REFUSAL_HEADER: code})
 
-    def _open(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer:
-        sent = visit.request.headers.getall(TTL, [])
-        if len(sent) != 1 or not sent[0].isascii() or not sent[0].isdigit() or len(sent[0]) > 5 or not 1 <= int(sent[0]) <= 21600:
-            return self.error(400, Refusal.INVALID_REQUEST, f"{TTL} has to be 1 to 21600")
-        token = self._sessions.open(profile.name, int(sent[0]), now)
-        return Answer(200, token.encode(), {**TEXT, "X-Aws-Ec2-Metadata-Token-Ttl-Seconds": sent[0]})
+    def _open(self, request: DialectRequest, profile: Profile, now: datetime) -> Answer:
+        opened = self._tokens.open_for(request, profile, now)
+        if opened is None:
+            return self.error(400, Refusal.INVALID_REQUEST, f"{TTL} must be 1 to {MAX_LIFETIME_SECONDS}")
+        token, lifetime = opened
+        return Answer(200, token.encode(), {**TEXT, "X-Aws-Ec2-Metadata-Token-Ttl-Seconds": lifetime})
 
-    def _may(self, visit: DialectRequest, profile: Profile, now: datetime) -> bool:
-        """A token that is wrong is refused even where none is needed, as EC2 does."""
-        sent = visit.request.headers.getall(TOKEN, [])
-        if not sent:
-            return "v1" in profile.facts
-        return len(sent) == 1 and self._presented.knows(sent[0], profile.name, now)
+    def _may(self, request: DialectRequest, profile: Profile, now: datetime) -> bool:
+        """Return whether the request may read: an invalid token is refused even if none is needed, as EC2 does."""
+        valid = self._tokens.valid(request, profile, now)
+        return "v1" in profile.facts if valid is None else valid
 
-    def _said(self, path: str, profile: Profile, now: datetime) -> Answer:
+    def _describe(self, path: str, profile: Profile, now: datetime) -> Answer:
         """What needs no credential; each with and without a slash at its end, as boto3 asks for the zone."""
         leaves, asked = _leaves(profile, now), path.rstrip("/")
         if asked in leaves:
@@ -108,9 +106,9 @@ class Imds:
         return Answer(200, "\n".join(entries).encode(), TEXT) if entries else self.error(404, Refusal.UNKNOWN_PATH, "there is nothing here")
 
 
-def _path(visit: DialectRequest) -> str:
+def _path(request: DialectRequest) -> str:
     """Below `latest/`; `..` where it is not below it, which nothing is called."""
-    path = visit.path.removeprefix(PREFIX) if visit.named else visit.path
+    path = request.path.removeprefix(PREFIX) if request.named else request.path
     return path.removeprefix("/latest/") if path.startswith("/latest/") else "" if path == "/latest" else ".."
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 
 import msgspec
 
+from agent.dialects import DIALECTS
 from agent.model import Grant
 from agent.record import Profile
 from agent.refusals import REFUSAL_HEADER, Refusal
@@ -25,27 +26,25 @@ class Uri:
     """The dialect `uri`."""
 
     name = "uri"
-    prefix = "alibaba"
-    rooted = False
-    patience = 4.5
+    timeout = DIALECTS["uri"].timeout
     foreign: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._want = CredentialQuery(render)
+        self._query = CredentialQuery(render)
 
-    def knows(self, visit: DialectRequest) -> bool:
-        return visit.named and PATH.fullmatch(visit.path) is not None
+    def matches(self, request: DialectRequest) -> bool:
+        return request.named and PATH.fullmatch(request.path) is not None
 
-    def admits(self, visit: DialectRequest, profile: Profile) -> Answer | None:
-        if visit.request.method != "GET":
+    def check(self, request: DialectRequest, profile: Profile) -> Answer | None:
+        if request.http.method != "GET":
             return self.error(405, Refusal.METHOD, "only GET")
-        found = PATH.fullmatch(visit.path)
+        found = PATH.fullmatch(request.path)
         if not found or not same(found[1], profile.authorization):
             return self.error(401, Refusal.UNAUTHORIZED, "the path does not hold this identity's authorization")
         return None
 
-    def wants(self, visit: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
-        return self._want
+    def resolve(self, request: DialectRequest, profile: Profile, now: datetime) -> Answer | CredentialQuery:
+        return self._query
 
     def error(self, status: int, code: Refusal, reason: str) -> Answer:
         """The SDKs show the body."""

@@ -179,7 +179,7 @@ async def test_who_is_not_served_so_is_not_there(one: Endpoint) -> None:
 
 async def test_a_resource_asked_for_at_run_time_is_fetched_once_for_a_herd(one: Endpoint) -> None:
     for dialect in one.server._dialects.values():
-        dialect.patience = 5.0
+        dialect.timeout = 5.0
     herd = [asyncio.ensure_future(get(one, STORAGE if number % 2 else STORAGE.rstrip("/"))) for number in range(40)]
     assert await one.store.newcomers.get() == Key(NAME, STORAGE)
     while one.server._waiting < 40:
@@ -215,7 +215,7 @@ async def test_a_token_that_has_ended_is_not_handed_out(one: Endpoint) -> None:
 
 
 async def test_the_patience_is_that_of_azures_dialects() -> None:
-    assert AppService.patience == 2.5
+    assert AppService.timeout == 2.5
 
 
 async def test_no_header_and_no_query_makes_a_metric_or_a_rendering_more(one: Endpoint) -> None:
@@ -224,7 +224,7 @@ async def test_no_header_and_no_query_makes_a_metric_or_a_rendering_more(one: En
         await get(one, f"https://vault.azure.net{number}")
         await get(one, VAULT, f"client_id={number}")
     assert set(one.counters.metadata_requests) == {("appservice", "400"), ("appservice", "401")}
-    assert not one.server._portions
+    assert not one.server._rendered
 
 
 async def test_a_question_asked_before_is_answered_by_the_configuration_of_now(one: Endpoint) -> None:
@@ -235,5 +235,5 @@ async def test_a_question_asked_before_is_answered_by_the_configuration_of_now(o
     assert (await get(one, STORAGE)).status == 400
     for number in range(200):
         await get(one, VAULT, f"x={number}")
-    questions = one.server._dialects["appservice"]._questions  # type: ignore[attr-defined]
+    questions = one.server._dialects["appservice"]._queries  # type: ignore[attr-defined]
     assert len(questions._known) <= 64

@@ -167,4 +167,4 @@ async def test_only_the_default_identity_is_asked_and_no_authorization_is_wanted
 
 
 def test_the_patience_is_that_of_azures_dialects() -> None:
-    assert AzureImds.patience == 2.5
+    assert AzureImds.timeout == 2.5

@@ -57,7 +57,7 @@ async def test_an_identity_that_went_and_came_again_gets_nothing_of_the_old_one(
     one.grant("another")
     one.store.forget(NAME)
     await one.ask("/aws/another/credentials")
-    assert set(one.server._portions) == {"another"}, "nothing is kept of who is gone"
+    assert set(one.server._rendered) == {"another"}, "nothing is kept of who is gone"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "TRACE", "PROPFIND"])
@@ -71,7 +71,7 @@ async def test_only_get_is_answered(one: Endpoint, method: str) -> None:
 async def waiting(one: Endpoint) -> asyncio.Task[Reply]:
     """A request that waits for the first credential."""
     for dialect in one.server._dialects.values():
-        dialect.patience = 5.0
+        dialect.timeout = 5.0
     asked = asyncio.create_task(one.ask())
     while not one.server._waiting:
         await asyncio.sleep(0)
@@ -98,7 +98,7 @@ async def test_who_waits_while_the_settings_change_is_not_answered_by_the_old_on
 
 
 async def test_the_patience_is_less_than_botocores_two_seconds() -> None:
-    async with endpoint(patience=Container.patience) as one:
+    async with endpoint(patience=Container.timeout) as one:
         one.enrol()
         began = asyncio.get_running_loop().time()
         found = await one.ask()
@@ -197,5 +197,5 @@ async def test_an_identity_without_an_authorization_is_served_to_nobody(one: End
 async def test_what_is_kept_rendered_shows_nothing_in_a_traceback(one: Endpoint) -> None:
     one.grant()
     assert CANARIES[1].encode() in (await one.ask()).body
-    assert one.server._portions
-    assert not any(canary in repr(one.server._portions) for canary in CANARIES[1:])
+    assert one.server._rendered
+    assert not any(canary in repr(one.server._rendered) for canary in CANARIES[1:])

@@ -160,4 +160,4 @@ async def test_it_and_ec2s_share_their_paths_and_are_told_apart_by_headers(one: 
 
 
 def test_the_patience_is_less_than_the_sdks_second() -> None:
-    assert Ecs.patience == 0.9
+    assert Ecs.timeout == 0.9

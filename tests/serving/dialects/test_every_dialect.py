@@ -85,11 +85,11 @@ CODES = {401: "AccessDenied", 403: "Forbidden", 404: "NotFound", 405: "MethodNot
 ERRORS = {400: "invalid_request", 403: "forbidden", 404: "not_found", 405: "method_not_allowed", 503: "temporarily_unavailable"}
 REASONS = {
     "container": "the Authorization header does not hold this identity's authorization",
-    "imds": "a session token is wanted: PUT latest/api/token",
+    "imds": "a valid session token is required: request one with PUT latest/api/token",
     "gce": 'Missing required header "Metadata-Flavor": "Google"',
     "appservice": "X-IDENTITY-HEADER does not hold this identity's authorization",
     "azure-imds": "Required metadata header not specified",
-    "ecs": "a session token is wanted: PUT /latest/api/token",
+    "ecs": "a valid session token is required: request one with PUT /latest/api/token",
 }
 ALLOWED = {
     "container": "GET",
@@ -173,7 +173,7 @@ async def test_a_herd_is_one_question_to_the_keeper_and_all_are_served(dialect: 
         assert one.store.newcomers.empty()
         grant(one, dialect)
         assert {found.status for found in await asyncio.gather(*herd)} == {200}
-        assert sum(map(len, one.server._portions.values())) == 1, "rendered once"
+        assert sum(map(len, one.server._rendered.values())) == 1, "rendered once"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

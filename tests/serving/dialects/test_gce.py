@@ -231,7 +231,7 @@ async def test_the_configured_scopes_are_what_is_kept_fresh_anyway(one: Endpoint
 
 async def test_other_scopes_are_a_variant_whatever_their_order(one: Endpoint) -> None:
     for dialect in one.server._dialects.values():
-        dialect.patience = 5.0
+        dialect.timeout = 5.0
     variant = f"{READ} {WRITE}"
     asked = [asyncio.ensure_future(get(one, f"{DEFAULT}token?scopes={a},{b}")) for a, b in ((READ, WRITE), (WRITE, READ))]
     while one.server._waiting < 2:
@@ -249,7 +249,7 @@ async def test_other_scopes_are_a_variant_whatever_their_order(one: Endpoint) ->
 async def test_scopes_beyond_those_allowed_are_400_and_no_variant(one: Endpoint, scopes: str, status: int) -> None:
     enrol(one, scopes=EMAIL, **{"scopes-allowed": f"{EMAIL} {READ}"})
     for dialect in one.server._dialects.values():
-        dialect.patience = 0.0
+        dialect.timeout = 0.0
     found = await get(one, f"{DEFAULT}token?scopes={scopes}")
     assert found.status == status
     assert (b"provider.scopesAllowed" in found.body) is (status == 400)
@@ -332,7 +332,7 @@ async def test_before_the_first_token_a_request_waits_then_503() -> None:
         began = asyncio.get_running_loop().time()
         found = await get(one, f"{DEFAULT}token")
         assert 0.35 <= asyncio.get_running_loop().time() - began < 0.9
-        assert 2.4 <= Gce.patience < 2.9, "google-auth waits three seconds"
+        assert 2.4 <= Gce.timeout < 2.9, "google-auth waits three seconds"
         assert (found.status, found.headers["retry-after"]) == (503, "1")
         one.hold(token(one))
         assert (await get(one, f"{DEFAULT}token")).status == 200
@@ -377,4 +377,4 @@ async def test_a_herd_before_the_first_token_asks_once_and_all_of_it_is_served(s
         assert record.asked == {"wanted"}
         one.hold(token(one), variant=scopes)
         assert {(found.status, found.json["access_token"]) for found in await asyncio.gather(*asked)} == {(200, CANARY)}
-        assert len(one.server._portions[NAME]) == 1
+        assert len(one.server._rendered[NAME]) == 1

@@ -118,7 +118,7 @@ async def test_a_session_token_ends_is_no_other_identitys_and_no_other_processs(
 async def test_session_tokens_cost_no_memory(one: Endpoint) -> None:
     before = [name for name in dir(Sessions()) if not name.startswith("__")]
     assert len({await session(one) for _ in range(50)}) == 50
-    sessions = one.server._dialects["imds"]._sessions  # type: ignore[attr-defined]
+    sessions = one.server._dialects["imds"]._tokens._sessions  # type: ignore[attr-defined]
     assert [name for name in dir(sessions) if not name.startswith("__")] == before
     assert set(vars(sessions)) == {"_key"}
 
@@ -194,7 +194,7 @@ async def test_a_session_token_is_only_put_and_head_has_no_body(one: Endpoint) -
 
 
 async def test_before_the_first_credential_the_role_is_listed_and_its_credential_is_waited_for_then_503() -> None:
-    async with endpoint(None, None, patience=Imds.patience) as one:
+    async with endpoint(None, None, patience=Imds.timeout) as one:
         one.enrol(dialects=("imds",), facts=FACTS)
         one.store.attempted(Key(NAME), Unavailable("s3-reader: sts is away"), one.clock.now())
         token = await session(one)

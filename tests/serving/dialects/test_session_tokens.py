@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from agent.serving.dialects.session_tokens import MOST, Presented, Sessions
+from agent.serving.dialects.session_tokens import MAX_CACHED_TOKENS, Presented, Sessions
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -28,4 +28,4 @@ def test_few_are_remembered_and_none_that_was_not_good() -> None:
     assert not presented._known
     for _ in range(200):
         assert presented.knows(sessions.open("one", 60, NOW), "one", NOW)
-        assert len(presented._known) <= MOST
+        assert len(presented._known) <= MAX_CACHED_TOKENS

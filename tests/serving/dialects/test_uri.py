@@ -144,4 +144,4 @@ async def test_the_authorization_is_in_no_log_and_no_metric(one: Endpoint, caplo
 
 
 def test_the_patience_is_less_than_the_five_seconds_of_the_sdk_for_node() -> None:
-    assert Uri.patience == 4.5
+    assert Uri.timeout == 4.5
