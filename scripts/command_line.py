@@ -1,4 +1,4 @@
-"""Writes the output of `wi-agent --help` into README.md. Run this after a command was added; a test compares."""
+"""Writes the output of `wi-agent --help` into README.md. Run this after adding a command; a test compares the two."""
 
 import os
 import re
@@ -12,14 +12,14 @@ BEGIN, END = "```text\n$ wi-agent --help\n", "```\n"
 
 
 def rendered() -> str:
-    """The whole page."""
+    """Return the whole page."""
     before, _, rest = TARGET.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     return before + BEGIN + usage() + END + after
 
 
 def usage() -> str:
-    """What the command says, in the same width and form everywhere: Python 3.13 writes `-c, --config FILE`, those before it FILE twice."""
+    """Return the help text, in the same form everywhere: Python 3.13 writes `-c, --config FILE`, earlier versions write FILE twice."""
     environment = {"PATH": os.defpath, "COLUMNS": "110", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
     said = subprocess.run([sys.executable, "-m", "agent", "--help"], env=environment, check=True, capture_output=True, text=True).stdout
     return re.sub(r"(-\w) [A-Z]+, (--[a-z-]+ [A-Z]+)", r"\1, \2", said)

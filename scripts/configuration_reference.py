@@ -1,7 +1,7 @@
 """Writes the reference in `docs/configuration.md` from the JSON Schema of the configuration.
 
-What may be written comes from the schema, what it means from `configuration_meanings.yaml`. Run this after settings were
-added; a test compares the outcome with what lies there, and asks for the meaning of every key.
+The allowed values come from the schema, their meanings from `configuration_meanings.yaml`. Run this after adding
+settings; a test compares the result with the page, and requires the meaning of every key.
 """
 
 import json
@@ -35,13 +35,13 @@ HEADINGS = {
     "GceFacts": "identities[].serve.gce",
     "EcsFacts": "identities[].serve.ecs",
 }
-"""What a block is called by who writes it; kinds of source, provider and sink are named by their role and tag."""
+"""The heading of each block, as users write it; the headings of sources, providers and sinks are their role and tag."""
 PARTS = {
     "ChainedRole": "provider aws: chain[]",
     "ServiceAccount": "source kubernetes: serviceAccount",
     "BoundTo": "source kubernetes: boundTo",
 }
-"""Blocks of one kind."""
+"""Headings of blocks within one source or provider."""
 PLURALS = {"block": "blocks", "text": "texts", "address": "addresses"}
 PATTERNS = {
     "a number and a unit": "duration",
@@ -50,18 +50,18 @@ PATTERNS = {
     "host:port": "address",
     "public,": "`public`, `usgovernment`, `china` or URL",
 }
-"""How a scalar is named here, by the beginning of its description."""
+"""The name of each scalar on the page, by the beginning of its description."""
 
 
 def rendered() -> str:
-    """The whole page."""
+    """Return the whole page."""
     before, _, rest = TARGET.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     return before + BEGIN + reference() + END + after
 
 
 def reference() -> str:
-    """The generated part: one table for each block, in the order of `HEADINGS`, then the kinds."""
+    """Return the generated part: one table for each block, in the order of `HEADINGS`, then sources, providers and sinks."""
     blocks = schema()["$defs"]
     headings = HEADINGS | kinds(blocks) | PARTS
     headings |= {name: f"block {name}" for name in blocks if name not in headings}
@@ -70,7 +70,7 @@ def reference() -> str:
 
 
 def kinds(blocks: dict[str, Any]) -> dict[str, str]:
-    """`source issuer` and the like."""
+    """Return headings such as `source issuer`, by struct."""
     found: dict[str, str] = {}
     for role in ("source", "provider"):
         found |= {target: f"{role} {tag}" for tag, target in _tags(blocks["Identity"]["properties"][role])}
@@ -79,7 +79,7 @@ def kinds(blocks: dict[str, Any]) -> dict[str, str]:
 
 
 def undescribed() -> list[str]:
-    """Keys without a meaning, and meanings without a key."""
+    """Return keys without a meaning, and meanings without a key."""
     meanings = yaml.safe_load(MEANINGS.read_text())
     keys = {(name, key) for name, block in schema()["$defs"].items() for key in block["properties"] if key != "type"}
     said = {(name, key) for name, texts in meanings.items() for key in texts}
@@ -98,7 +98,7 @@ def table(heading: str, block: dict[str, Any], meanings: dict[str, str]) -> str:
 
 
 def what(value: dict[str, Any]) -> str:
-    """What may be written, in a few words."""
+    """Return the allowed values, in a few words."""
     if "anyOf" in value:
         return " or ".join(what(each) for each in value["anyOf"] if each.get("type") != "null")
     if "$ref" in value:

@@ -1,7 +1,7 @@
-"""Makes `agent/providers/aws/data` from the installed botocore: what its STS client reads, and nothing else.
+"""Makes `agent/providers/aws/data` from the installed botocore: the files that its STS client reads, and no others.
 
-botocore parses 1.25 MB of endpoints for every service before it can ask one; that is 7 MiB of memory and the only
-reason why making a client is slow. Run this after botocore was upgraded; a test compares the outcome with what lies there.
+botocore parses 1.25 MB of endpoints of all services before the first request; that takes 7 MiB of memory and nearly all
+the time of making a client. Run this after upgrading botocore; a test compares the result with the files.
 """
 
 import gzip
@@ -17,7 +17,7 @@ API = "sts/2011-06-15"
 
 
 def trimmed() -> dict[str, str]:
-    """The text of each file by its path below `agent/providers/aws/data`."""
+    """Return the text of each file by its path below `agent/providers/aws/data`."""
     endpoints = _read("endpoints.json")
     for partition in endpoints["partitions"]:
         partition["services"] = {name: service for name, service in partition["services"].items() if name == "sts"}
@@ -38,7 +38,7 @@ def _read(path: str) -> Any:
 
 
 def _undocumented(node: Any) -> Any:
-    """Without prose. A structure's member may be called `documentation`; only text is prose."""
+    """Return a copy without prose. A structure may have a member called `documentation`; only text is prose."""
     if isinstance(node, dict):
         return {key: _undocumented(value) for key, value in node.items() if not (key == "documentation" and isinstance(value, str))}
     if isinstance(node, list):
