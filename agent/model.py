@@ -32,7 +32,7 @@ class Secret:
             return NotImplemented
         return hmac.compare_digest(self._text.encode(), other._text.encode())
 
-    __hash__ = None  # type: ignore[assignment]  # a secret is no key
+    __hash__ = None  # type: ignore[assignment]  # a secret must not be a key
 
     def __reduce__(self) -> Never:
         raise TypeError("a Secret is not serialised")
@@ -112,7 +112,7 @@ class Credential(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What an identity holds at one moment: a token and a credential, each with its own clock."""
+    """A token and a credential that an identity holds at one moment, each with its own times."""
 
     key: Key
     digest: str
@@ -166,11 +166,11 @@ class PriorDelivery:
 
 
 class Source(Protocol):
-    """Gives identity tokens."""
+    """Fetches identity tokens."""
 
     @property
     def host(self) -> str:
-        """Whose patience a fetch draws on; empty where nothing is sent. It counts where the provider sends nothing."""
+        """The host that a fetch asks, for its limit of requests; empty if nothing is sent. Counts if the provider sends nothing."""
 
     async def fetch(self, audiences: Sequence[str]) -> IdentityToken | None:
         """A token for these audiences, or None where the identity is the pod's own.
@@ -179,19 +179,19 @@ class Source(Protocol):
         """
 
     async def changed(self) -> None:
-        """Returns when a fetch may bring something new before the clock says so. For most sources, never."""
+        """Return when a fetch may bring something new before the schedule says so; never, for most sources."""
 
 
 class Provider(Protocol):
-    """Gives credentials for tokens; all that is known of one cloud."""
+    """Exchanges tokens for credentials, for one cloud."""
 
     @property
     def audiences(self) -> Sequence[str]:
-        """Whom the token has to be for."""
+        """The audiences that the token must have."""
 
     @property
     def host(self) -> str:
-        """The security token service whose patience an exchange draws on; empty where nothing is sent."""
+        """The security token service that an exchange asks, for its limit of requests; empty if nothing is sent."""
 
     async def exchange(self, token: IdentityToken | None, variant: str = "") -> Credential:
         """A credential for this token; None means the pod's own identity.

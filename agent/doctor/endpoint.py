@@ -15,7 +15,7 @@ from agent.identities.authorization import FILE
 from agent.identities.profiles import facts
 from agent.model import Secret
 from agent.offload import in_thread
-from agent.sinks.files.secret_file import LONGEST
+from agent.sinks.files.secret_file import MAX_SECRET_BYTES
 
 
 class _Unknown(Exception):  # noqa: N818  # a finding
@@ -72,7 +72,7 @@ def _authorization(case: Case) -> Secret:
         path = Path(sink.directory) / sink.names.get(FILE, FILE)
         try:
             with path.open("rb") as file:
-                text = file.read(LONGEST + 1).decode("ascii")
+                text = file.read(MAX_SECRET_BYTES + 1).decode("ascii")
         except FileNotFoundError:
             raise _Unknown(
                 f"there is no {path} for clients to present",
@@ -82,7 +82,7 @@ def _authorization(case: Case) -> Secret:
             text = ""
         except OSError as error:
             raise _Unknown(f"{path} cannot be read: {error.strerror}", "run the doctor as the agent's or the workload's user") from None
-        if not 0 < len(text) <= LONGEST or not text.isprintable():
+        if not 0 < len(text) <= MAX_SECRET_BYTES or not text.isprintable():
             raise _Unknown(f"{path} holds no authorization", "remove it and restart the agent, which makes another")
         return Secret(text)
     raise _Unknown(

@@ -1,7 +1,7 @@
-"""What clients have to present to the metadata endpoint where nobody configured it: made up once, kept beside the files.
+"""The metadata endpoint's authorization, generated unless the configuration has it: once, and stored beside the files.
 
-SDKs read it once and hold on to it, so it is the identity's for as long as that is configured: whoever it is at the
-moment, and wherever its files lie.
+SDKs read it once and keep it, so it stays the same while the identity is configured, also if its principal or its sinks
+change.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ log = structlog.get_logger()
 
 FILE = "authorization"
 BYTES = 32
-PATIENCE = 10.0
-"""Seconds that a sink may take; its own is a little less."""
+SINK_TIMEOUT_SECONDS = 10.0
+"""The files sink's own is a little less."""
 
 
 class Authorizations:
@@ -33,7 +33,7 @@ class Authorizations:
         return self._made_up.get(identity)
 
     def forget(self, identity: str) -> None:
-        """It is configured no more; the next of this name gets another."""
+        """Forget it: the identity is removed from the configuration, and the next of this name gets another."""
         self._made_up.pop(identity, None)
 
     async def share(self, identity: str, sinks: Sequence[Sink]) -> Secret:
@@ -45,10 +45,12 @@ class Authorizations:
             if not isinstance(sink, KeepsSecrets):
                 continue
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(SINK_TIMEOUT_SECONDS):
                     await sink.retain(FILE, text)
             except (RefreshError, TimeoutError) as error:  # the courier writes it with the first grant
-                reason, remedy = (error.message, error.remedy) if isinstance(error, RefreshError) else ("no answer", "look at the volume")
+                reason, remedy = (
+                    (error.message, error.remedy) if isinstance(error, RefreshError) else ("the disk does not answer", "check the volume")
+                )
                 log.warning("authorization.not_written", identity=identity, sink=sink.name, error=reason, remedy=remedy)
         return text
 
@@ -58,7 +60,7 @@ async def recall(identity: str, sink: Sink) -> Secret | None:
     if not isinstance(sink, KeepsSecrets):
         return None
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(SINK_TIMEOUT_SECONDS):
             found = await sink.recall(FILE)
     except (RefreshError, TimeoutError) as error:
         log.warning("authorization.not_recalled", identity=identity, sink=sink.name, reason=str(error) or "no answer")
@@ -73,7 +75,10 @@ def is_of(text: bytes, identity: str) -> bool:
 
 
 def _made_up(identity: str) -> Secret:
-    """It says whose it is: the place that it lies in may be another's by the next start, and those who hold it the former one's clients."""
+    """Embed a digest of the identity's name.
+
+    At the next start the directory may be another identity's, which must refuse the old clients.
+    """
     chance = secrets.token_urlsafe(BYTES)
     return Secret(f"{chance}.{_mark(chance, identity)}")
 

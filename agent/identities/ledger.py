@@ -1,7 +1,7 @@
 """The ledger: which identity was delivered where, and which were revoked. It outlives the process and holds no secret.
 
-What is removed from the configuration while the agent is down is withdrawn by it at the next start, and what was revoked stays
-revoked. It names places only: whether the files there are the identity's, the files say.
+At its next start the agent withdraws identities that the operator removed from the configuration while it was down, and keeps
+revoked ones revoked. It names places only: whether the files there are the identity's, the files say.
 """
 
 import asyncio
@@ -109,7 +109,7 @@ class Ledger:
         self.delivered, self.revoked = self.delivered | frozenset(content.delivered), {**content.revoked, **self.revoked}
 
     def close(self) -> None:
-        """Let another agent have it."""
+        """Release the file for another agent."""
         if self._file:
             self._file.release()
 

@@ -1,6 +1,6 @@
 """Files of identities that are no longer delivered there: removed from the configuration while the agent was down, or moved.
 
-The ledger says where they were. What cannot be removed yet, because a disk does not answer or a sink holds it, is retried.
+The ledger says where they were. The agent retries a removal that fails because a disk does not answer or a sink holds the directory.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Orphans:
         self._clock = toolbox.clock
         self._configured = configured
         self._under_way: set[Delivered] = set()
-        """Whose thread has not come back from the disk."""
+        """Entries whose thread has not returned from the disk."""
         self._told: set[Delivered] = set()
         self.changed = asyncio.Event()
         """Set when the configuration has changed."""
@@ -76,7 +76,7 @@ class Orphans:
         if place in self._under_way:
             return
         if place.kind != "files":
-            self._tell(place, f"no sink of kind {place.kind!r} is known")  # a newer agent wrote it
+            self._tell(place, f"this agent has no sink of kind {place.kind!r}")  # a newer agent wrote it
             return
         self._under_way.add(place)
 

@@ -1,1 +1,1 @@
-"""The embedded issuer's keys: when each signs, how they lie on disk, the cryptography, and the ring of them at work."""
+"""The embedded issuer's keys: when each signs, how they are stored, the cryptography, and the ring of them at work."""

@@ -27,15 +27,15 @@ JWKS = "/jwks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What lies in the directory now."""
+    """The documents in the directory."""
 
     files: tuple[Path, ...]
     complete_until: datetime
-    """Export again before then: a key that is not in these files may sign from that moment on."""
+    """Export again before then: a key that is not in these files may sign from then on."""
 
 
 def keyring_of(block: IssuerBlock, clock: Clock) -> Keyring | ReadOnlyKeyring:
-    """The keyring that this configuration describes, not open yet."""
+    """Return the keyring that this configuration describes, not open yet."""
     if block.read_only:
         return ReadOnlyKeyring(
             Path(block.state),
@@ -71,16 +71,16 @@ def documents(url: str, keys: HeldKeys) -> Mapping[str, Callable[[], dict[str, A
 
 
 async def export(block: IssuerBlock, directory: Path, clock: Clock) -> Exported:
-    """Writes the documents below `directory`, each whole or not at all, readable by everybody.
+    """Write the documents below `directory`, each whole or not at all, mode 0644.
 
     Beside a running agent it writes what that agent publishes. Where none runs, it also makes the next key, so that
-    the copy stays complete for a whole rotation. Raises ConfigError where state or directory cannot be used.
+    the copy stays complete for a whole rotation. Raises ConfigError if state or directory cannot be used.
     """
     keyring = keyring_of(block, clock)
     await keyring.open(shared=True)
     try:
         if not keyring.keys.public_keys()["keys"]:
-            raise ConfigError(f"issuer.state: there is no key in {block.state}", remedy="the disk may be full: see the log")
+            raise ConfigError(f"issuer.state: there is no key in {block.state}", remedy="see the log: the disk may be full")
         found = documents(block.url.text, keyring.keys)
         rendered = {directory / path[1:]: json.dumps(document(), indent=1) + "\n" for path, document in found.items()}
         complete_until = keyring.keys.complete_until

@@ -75,14 +75,14 @@ class Keyring:
             self._failed(error, STEP)
 
     async def glance(self) -> None:
-        """Takes the keys as they lie there, beside a running agent or without one, and touches nothing.
+        """Read the keys, beside a running agent or without one, and change nothing.
 
-        Raises ConfigError where they cannot be read, or the state is not whole.
+        Raises ConfigError if they cannot be read or the state is not whole.
         """
         self._take(await in_thread("issuer keys", self._store.glance))
 
     def close(self) -> None:
-        """Lets go of the directory and its lock."""
+        """Close the directory and release its lock."""
         self._store.close()
 
     async def __aenter__(self) -> Self:
@@ -105,7 +105,7 @@ class Keyring:
         self.keys.log_signer()
 
     async def run(self) -> Never:
-        """Rotates until cancelled. A bad disk ends nothing: the keys at hand go on."""
+        """Rotate until cancelled. A failing disk ends nothing: the held keys stay in use."""
         failures = 0
         while True:
             try:
@@ -148,7 +148,7 @@ class Keyring:
     async def _publish(self) -> None:
         """Shows a new key to the world, and only then writes down since when: it can have been seen for longer, never for less.
 
-        Where that fails it stays shown: the disk may have the date all the same, and a key that never signs harms nobody.
+        If that fails, the key stays published: the disk may hold the date all the same, and a key that never signs does no harm.
         """
         if self._spare is None:
             self._spare = await in_thread("issuer key", lambda: keys.generate(self._algorithm))

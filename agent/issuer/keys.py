@@ -38,7 +38,7 @@ class SigningKey:
 
 
 def generate(algorithm: Algorithm) -> tuple[SigningKey, bytes]:
-    """A new key, and its PEM (PKCS #8, not encrypted: whoever reads the directory could read the passphrase too)."""
+    """A new key, and its PEM (PKCS #8, not encrypted: a process that reads the directory could read the passphrase too)."""
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  # 8 MiB
     from cryptography.hazmat.primitives.asymmetric import ec, rsa  # noqa: PLC0415
 

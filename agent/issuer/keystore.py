@@ -23,10 +23,10 @@ INDEX = "index.json"
 TEMPORARY = ".new"
 KUBELETS = "..data"
 """Where the live generation is of a volume that the kubelet fills."""
-PATIENCE = 0.5
-"""Seconds that an agent waits for the lock: an export, or a predecessor on its way out, lets go of it sooner."""
-LONGEST = 1024 * 1024
-"""Bytes: no file here comes near."""
+LOCK_TIMEOUT_SECONDS = 0.5
+"""An export, or a predecessor that is stopping, releases the lock sooner."""
+MAX_FILE_BYTES = 1024 * 1024
+"""No file of the agent comes near it."""
 
 log = structlog.get_logger()
 
@@ -35,7 +35,7 @@ class KeyStore:
     """One directory, reached through one descriptor from `open` to `close`. Blocks on the disk: for a thread."""
 
     def __init__(self, state: Path, vet: Callable[[os.stat_result, str], None] | None = None, remedy: str = "") -> None:
-        """For keys that somebody else makes: `vet` refuses by a ConfigError what is not to be trusted, `remedy` mends a broken state."""
+        """For keys of another process: `vet` raises ConfigError for an untrusted file, `remedy` is that of a broken state."""
         self._state = state
         self._vet = vet
         self._remedy = remedy
@@ -45,9 +45,9 @@ class KeyStore:
         self._looking = False
 
     def glance(self) -> list[tuple[Term, keys.SigningKey]]:
-        """The keys as they lie there, for somebody who only looks: nothing is made, locked, mended or removed.
+        """Return the keys without making, locking, repairing or removing anything.
 
-        Raises ConfigError where there is nothing to look at, or the state is not whole.
+        Raises ConfigError if the directory is missing or the state is not whole.
         """
         self._looking = True
         try:
@@ -68,11 +68,11 @@ class KeyStore:
         """
         try:
             if (self._state / KUBELETS).exists():
-                raise self._unusable("the kubelet alone writes there", "set issuer.readOnly: true, if these are the issuer's keys")
+                raise self._unusable("only the kubelet writes there", "set issuer.readOnly: true, if these are the issuer's keys")
             self._make()
             self._directory = os.open(self._state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._own(self._directory, str(self._state), 0o700)
-            self._lock(patience=0.0 if shared else PATIENCE)
+            self._lock(timeout=0.0 if shared else LOCK_TIMEOUT_SECONDS)
         except BlockingIOError:
             if not shared:
                 self.close()
@@ -85,7 +85,7 @@ class KeyStore:
             raise
 
     def close(self) -> None:
-        """Lets go of directory and lock."""
+        """Close the directory and release the lock."""
         if self._directory >= 0:
             os.close(self._directory)
         self._directory, self.writable = -1, False
@@ -142,22 +142,22 @@ class KeyStore:
             finally:
                 os.close(parent)
 
-    def _lock(self, *, patience: float) -> None:
+    def _lock(self, *, timeout: float) -> None:
         """Raises BlockingIOError where another process keeps the lock for longer than that."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while True:
             try:
                 fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     raise
-                time.sleep(PATIENCE / 10)  # in a thread, and of the real time: the other process has no other
+                time.sleep(LOCK_TIMEOUT_SECONDS / 10)  # in a thread, and of the real time: the other process has no other
             else:
                 self.writable = True
                 return
 
     def _own(self, descriptor: int, name: str, mode: int) -> None:
-        """What others can reach is closed to them if it is ours, and refused if it is not. Raises ConfigError."""
+        """Close a directory or file of the agent's to other users. Raises ConfigError if it is another user's."""
         if self._looking:
             if self._vet:
                 self._vet(os.fstat(descriptor), name)
@@ -166,7 +166,7 @@ class KeyStore:
         if found.st_uid != os.geteuid():
             raise ConfigError(
                 f"issuer.state: {name} belongs to uid {found.st_uid}, the agent is uid {os.geteuid()}",
-                remedy="private keys are kept where nobody else can write: a directory of the agent's own, below a volume's root",
+                remedy="set issuer.state to a directory of the agent's own, below the volume's root, in which only the agent can write",
             )
         if stat.S_IMODE(found.st_mode) & ~mode & 0o7077:
             os.fchmod(descriptor, mode)
@@ -180,7 +180,7 @@ class KeyStore:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise self._broken(name, "is not a regular file")
                 self._own(descriptor, str(self._state / name), 0o600)
-                return file.read(LONGEST)
+                return file.read(MAX_FILE_BYTES)
         except OSError as error:
             raise self._broken(name, f"cannot be read: {error.strerror}") from error
 

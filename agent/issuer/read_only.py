@@ -1,7 +1,7 @@
-"""The keys of an issuer that somebody else makes: read where they lie, never written, taken over as they change.
+"""The keys of an issuer that another process makes: read in place, never written, taken over as they change.
 
 For several agents that sign for one issuer, from one Kubernetes Secret that each mounts: a directory as the agent itself
-makes it, index and PEM files. Which key signs when stands in the index, so all of them agree; whoever fills the
+makes it, index and PEM files. Which key signs when stands in the index, so all of them agree; the process that fills the
 Secret publishes, turns over and drops.
 """
 
@@ -28,22 +28,22 @@ MAX_READS = 3
 """Of a directory that another process is changing."""
 LOOK_EVERY = 10.0
 """Seconds between looks at whether other keys lie there. The kubelet itself takes a minute or more to bring a changed Secret."""
-PATIENCE = 10.0
-"""Seconds that the disk may take for one."""
+DISK_TIMEOUT_SECONDS = 10.0
+"""For one look."""
 REMEDY = "fill it, or the Secret behind it, from a whole state directory, index.json and all keys that it names"
-SILENCE, DISK = "the disk does not answer", "look at the volume"
-"""What is said while it does not, and what to do."""
+SILENCE, DISK = "the disk does not answer", "check the volume"
+"""Reason and remedy of the log line."""
 
 Look = tuple[int, int, int, int]
 
 
 class ReadOnlyKeyring:
-    """The keys at hand stay until others can be read whole."""
+    """The held keys stay in use until others can be read whole."""
 
     def __init__(
         self, state: Path, *, every: float, publish_before: float, longest_lifetime: float, clock: Clock, cache: float = CACHE
     ) -> None:
-        """All lengths of time in seconds; the first two are those of whoever makes the keys."""
+        """All lengths of time in seconds; the first two are those of the process that makes the keys."""
         self.keys = HeldKeys(
             rhythm=Rhythm(every=every, publish_before=publish_before, longest_lifetime=longest_lifetime, cache=cache),
             clock=clock,
@@ -77,12 +77,12 @@ class ReadOnlyKeyring:
         self.close()
 
     async def run(self) -> Never:
-        """Takes over what is changed, until cancelled; what cannot be used is said once, and ends nothing."""
+        """Take over changed keys until cancelled; log unusable ones once, and keep the held keys."""
         said = ""
         while True:
             await self._clock.sleep(LOOK_EVERY)
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(DISK_TIMEOUT_SECONDS):
                     await self._take_over()
                 said = ""
             except (ConfigError, TimeoutError) as error:
@@ -111,7 +111,7 @@ class ReadOnlyKeyring:
             while (seen := self._look()) != self._seen or not self.keys.held:
                 try:
                     return seen, self._whole()
-                except ConfigError:  # whoever fills it may have been at it just now
+                except ConfigError:  # the other process may have been writing just now
                     failures += 1
                     if failures == MAX_READS:
                         raise
@@ -134,12 +134,12 @@ class ReadOnlyKeyring:
 
 
 def vet(found: os.stat_result, name: str) -> None:
-    """A key that a stranger can put there signs for him. Raises ConfigError.
+    """Raise ConfigError if another user could replace the keys: the agent would sign with his.
 
-    That others can read it is no reason: the kubelet's own default is 0644, in a volume that only the agent mounts.
+    A file that others can read passes: the kubelet's own default is 0644, in a volume that only the agent mounts.
     """
     if found.st_uid not in {0, os.geteuid()} or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigError(
             f"issuer.state: {name} can be changed by others: it belongs to uid {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}",
-            remedy="let root or the agent own the directory and what is in it, writable for nobody else",
+            remedy="let root or the agent own the directory and its files, and let no other user write there",
         )

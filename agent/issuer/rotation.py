@@ -40,7 +40,7 @@ class Term:
 
 
 def first_term(kid: str, now: datetime, rhythm: Rhythm) -> Term:
-    """A first key signs at once: nobody can have cached a key set that lacks it, since there was none."""
+    """A first key signs at once: no verifier can have cached a key set that lacks it, since there was none."""
     return Term(kid=kid, published_at=now, signs_from=now, longest_lifetime=rhythm.longest_lifetime)
 
 

@@ -35,7 +35,9 @@ def test_a_kubeconfig_beyond_its_bounds_is_refused(tmp_path: Path, text: str) ->
     assert len(str(refused.value)) < 1000
 
 
-@pytest.mark.parametrize(("size", "taken"), [(1, True), (secret_file.LONGEST, True), (secret_file.LONGEST + 1, False), (1 << 24, False)])
+@pytest.mark.parametrize(
+    ("size", "taken"), [(1, True), (secret_file.MAX_SECRET_BYTES, True), (secret_file.MAX_SECRET_BYTES + 1, False), (1 << 24, False)]
+)
 def test_an_authorization_file_beyond_its_bytes_is_not_taken(tmp_path: Path, size: int, taken: bool) -> None:
     (tmp_path / "authorization").write_bytes(b"a" * size)
     (tmp_path / "authorization").chmod(0o640)

@@ -97,7 +97,7 @@ class Witness:
     ],
     ids=["monthly, hour by hour", "each key outlives five successors", "hardly any overlap"],
 )
-async def test_every_living_token_has_its_key_published_and_no_key_signs_before_it_was_published_long_enough(
+async def test_every_valid_tokens_key_is_published_and_no_key_signs_too_early(
     tmp_path: Path, lengths: dict[str, float], step: float, steps: int, rotations: int
 ) -> None:
     clock = FakeClock()
@@ -164,7 +164,7 @@ async def test_the_phases_of_a_key_follow_the_clock(tmp_path: Path) -> None:
         assert [kid for kid, _, _ in ring.keys.states()] == [second]
 
 
-async def test_an_agent_that_was_off_when_a_key_was_due_publishes_it_long_enough_before_it_signs(tmp_path: Path) -> None:
+async def test_a_key_that_came_due_while_the_agent_was_off_is_published_in_time(tmp_path: Path) -> None:
     clock = FakeClock()
     async with keyring(tmp_path / "state", clock) as ring:
         ((first, _, _),) = ring.keys.states()
@@ -232,7 +232,7 @@ async def test_a_key_made_by_a_clock_that_ran_ahead_is_said_once(tmp_path: Path)
         assert kid_of(token(ring, clock, 60)) == first
 
 
-async def test_tokens_signed_under_a_longer_limit_keep_their_key_after_the_limit_was_lowered(tmp_path: Path) -> None:
+async def test_tokens_of_a_longer_limit_keep_their_key_when_it_is_lowered(tmp_path: Path) -> None:
     clock = FakeClock()
     async with keyring(tmp_path / "state", clock, longest_lifetime=20 * DAY) as ring:
         clock.jump(29 * DAY)
@@ -376,7 +376,7 @@ async def test_running_rotates_by_itself(tmp_path: Path) -> None:
         await passing(clock, enough, step=1.0)
 
 
-async def test_a_bad_disk_ends_nothing_and_the_key_made_meanwhile_is_used_when_it_has_healed(tmp_path: Path) -> None:
+async def test_a_key_made_during_a_disk_failure_is_used_once_the_disk_works(tmp_path: Path) -> None:
     clock = FakeClock()
     state = tmp_path / "state"
     async with keyring(state, clock) as ring, running(ring):

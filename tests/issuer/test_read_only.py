@@ -147,9 +147,7 @@ async def test_all_agents_sign_with_the_key_whose_turn_it_is_and_none_writes(sec
     assert [tree(volume) for volume in volumes] == before
 
 
-async def test_over_rotations_every_token_of_every_agent_is_verified_by_who_keeps_the_key_set_for_six_hours(
-    secret: Secret, clock: FakeClock
-) -> None:
+async def test_a_key_set_cached_six_hours_verifies_every_token_over_rotations(secret: Secret, clock: FakeClock) -> None:
     """One kubelet is at once, the other six hours late."""
     prompt, late = given(secret.mount("prompt"), clock), given(secret.mount("late"), clock)
     signers: set[str] = set()
@@ -221,7 +219,7 @@ async def test_what_cannot_be_used_is_said_once_and_the_keys_at_hand_sign_on(sec
 async def test_a_disk_that_hangs_holds_one_thread_and_is_read_on_when_it_answers(
     secret: Secret, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(given_keys, "PATIENCE", 0.05)
+    monkeypatch.setattr(given_keys, "DISK_TIMEOUT_SECONDS", 0.05)
     volume = secret.mount()
     ring = given(volume, clock)
     answers, usual, inside = threading.Event(), ring._store.glance, []
@@ -267,11 +265,11 @@ async def test_a_secret_that_is_not_there_yet_is_waited_for(secret: Secret, cloc
     [
         ("nothing", "No such file", "fill it"),
         ("key", "cannot be read: No such file", "fill it"),
-        ("writable", "can be changed by others", "writable for nobody else"),
-        ("writable key", "can be changed by others", "writable for nobody else"),
-        ("group's key", "can be changed by others", "writable for nobody else"),
+        ("writable", "can be changed by others", "let no other user write there"),
+        ("writable key", "can be changed by others", "let no other user write there"),
+        ("group's key", "can be changed by others", "let no other user write there"),
         *((key, "index.json is not the index that the agent wrote", "fill it") for key in ABSURD),
-        ("owner", "can be changed by others: it belongs to uid 4242", "writable for nobody else"),
+        ("owner", "can be changed by others: it belongs to uid 4242", "let no other user write there"),
     ],
 )
 async def test_at_the_start_what_cannot_be_used_is_refused(secret: Secret, clock: FakeClock, how: str, reason: str, remedy: str) -> None:

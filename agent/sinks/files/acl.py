@@ -11,7 +11,7 @@ from pathlib import Path
 ACCESS = "system.posix_acl_access"
 DEFAULT = "system.posix_acl_default"
 ABSENT = frozenset({errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS})
-"""There is no such ACL, or the file system has none."""
+"""The ACL is missing, or the file system supports none."""
 
 
 def present(thing: int | Path) -> bool:

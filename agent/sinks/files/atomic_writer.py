@@ -3,7 +3,7 @@
 `..data` is a link to the live generation, a directory `..<UTC time>.<random>`; each file a person sees is a link
 `token -> ..data/token`. A swap is one rename of `..data`. All of it happens relative to a held directory descriptor,
 follows no link that is found there, and opens nothing for writing that it has not just made. Pure mechanics:
-what the files mean is nobody's business here. Every function may raise OSError.
+this module does not know what the files mean. Every function may raise OSError.
 https://github.com/kubernetes/kubernetes/blob/master/pkg/volume/util/atomic_writer.go
 """
 
@@ -43,7 +43,7 @@ class FileAttributes:
 
     @property
     def directory_mode(self) -> int:
-        """Who may read the files may enter; nobody else may ever write. A foreign owner enters as one of the others."""
+        """Readers of the files may enter; only the owner may write. An owner other than the agent enters as one of the others."""
         others = self.mode & 0o004 or self.uid not in {-1, os.geteuid()}
         return 0o700 | (0o050 if self.mode & 0o040 else 0) | (0o005 if others else 0)
 
@@ -54,7 +54,7 @@ def generation_name(now: datetime, suffix: str) -> str:
 
 
 def stage(root: int, name: str, files: Mapping[str, bytes], attributes: FileAttributes, *, now: datetime, durable: bool) -> None:
-    """A complete generation that nobody points to yet, or nothing: on failure what was made is removed.
+    """Write a complete generation that no link points to yet; on failure remove what was written.
 
     Its directory's mtime is `now`, by the caller's clock: after a restart the ages of generations are read from there.
     `durable` waits until the disk has each file and the directory.
@@ -179,7 +179,7 @@ def foreign(root: int) -> Iterator[str]:
 def clear(root: int) -> None:
     """Remove everything made here: first the one link that readers go through.
 
-    What another user put there and the agent cannot remove stays, and keeps nothing else. Raises OSError where anything
+    Entries of another user that the agent cannot remove stay, and do not stop the removal of others. Raises OSError if anything
     of the agent's own stays.
     """
     kept: OSError | None = None

@@ -179,7 +179,7 @@ class Directory:
             self.made = True
             safe_path.settle(parent)
             return fd
-        raise FileNotFoundError(errno.ENOENT, "somebody keeps taking it away", self.path)
+        raise FileNotFoundError(errno.ENOENT, "another process keeps removing it", self.path)
 
     def _vet(self, found: os.stat_result, tolerated: int) -> None:
         if found.st_uid not in {os.geteuid(), 0, tolerated}:

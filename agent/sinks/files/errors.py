@@ -1,4 +1,4 @@
-"""What a failed system call on a volume means for who has to react, and what that person can do."""
+"""Sort failed system calls on a volume by reaction, each with a remedy."""
 
 import errno
 import os
@@ -10,29 +10,29 @@ PERSON = {
     errno.EACCES: "make the parent directory writable for the agent, in a pod by fsGroup",
     errno.EPERM: "let the agent make the directory itself, or own it",
     errno.ENOTDIR: "name a directory",
-    errno.EISDIR: "remove the directory that lies where a file or link has to be",
+    errno.EISDIR: "remove the directory: a file or link must take its place",
     errno.ELOOP: "name a directory that is reached without symbolic links of other users",
     errno.ENAMETOOLONG: "use shorter names",
     errno.EBUSY: "mount the whole directory: a mount of a single file never sees a swap",
     errno.EXDEV: "mount the whole directory: a mount of a single file never sees a swap",
-    errno.EINVAL: "use a volume that knows symbolic links and modes",
-    errno.EOPNOTSUPP: "use a volume that knows symbolic links and modes",
+    errno.EINVAL: "use a volume that supports symbolic links and modes",
+    errno.EOPNOTSUPP: "use a volume that supports symbolic links and modes",
 }
-"""Somebody has to change something."""
+"""A person has to change something."""
 PASSING = {
     errno.ENOSPC: "free space, or give the volume a larger size",
     errno.EDQUOT: "free space, or raise the quota",
-    errno.ENOENT: "it was taken away meanwhile; the agent makes it again",
+    errno.ENOENT: "wait: another process removed it, and the agent makes it again",
     errno.EMFILE: "raise the limit of open files",
     errno.ENFILE: "raise the limit of open files",
-    errno.ESTALE: "look at the file server",
-    errno.EIO: "look at the disk",
+    errno.ESTALE: "check the file server",
+    errno.EIO: "check the disk",
 }
-"""May pass by itself, or by what somebody does elsewhere; so may all that is not named here."""
+"""May pass by itself, or by a change elsewhere; so may every error that neither table names."""
 
 
 def sort(error: OSError, *, identity: str, attempt: str) -> RefreshError:
-    """The failure by its reaction. `attempt`: what was tried and where, such as `write to /run/wi/app`."""
+    """Return the failure by its reaction. `attempt`: the operation and its path, such as `write to /run/wi/app`."""
     number = error.errno or 0
     text = (
         f"{identity}: cannot {attempt}: {os.strerror(number) if number else type(error).__name__} ({errno.errorcode.get(number, number)})"

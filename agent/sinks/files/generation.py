@@ -11,16 +11,16 @@ from agent.sinks.files import acl, atomic_writer, removal
 from agent.sinks.files.limits import EXHAUSTED, MAX_FILES
 from agent.sinks.files.manifest import Manifest, parse, summary
 
-LARGEST = 1 << 20
+MAX_FILE_BYTES = 1 << 20
 """Bytes of one file that are read back; the agent writes nothing near it."""
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""O_NONBLOCK: what lies there may be somebody's pipe."""
+"""O_NONBLOCK: another user may have put a pipe there."""
 
 Signature = tuple[tuple[str | int, ...], ...]
-"""What cannot stay the same when a file is written to, replaced or given away."""
+"""Values of `stat` of which one changes when a file is written to, replaced or given another owner."""
 
 
-class Unusable(Exception):  # noqa: N818  # it is no error that nothing usable is there
+class Unusable(Exception):  # noqa: N818  # an expected result, not an error
     """Why a generation is not what it should be."""
 
     def __init__(self, reason: str, *, owner: str = "", other_settings: bool = False) -> None:
@@ -106,7 +106,7 @@ def signature(root: int, name: str) -> Signature | None:
 
 
 def alterable(root: int, name: str) -> str:
-    """Why somebody else may have made or altered this; empty where nobody can have. Raises OSError, Unusable."""
+    """Return why another user may have made or altered this; empty if none can have. Raises OSError, Unusable."""
     for thing, seen in {"the identity's directory": os.fstat(root), **_statuses(root, name)}.items():
         if seen.st_uid != os.geteuid():
             return f"{thing} belongs to uid {seen.st_uid}"
@@ -137,7 +137,7 @@ def mend(root: int, name: str, attributes: atomic_writer.FileAttributes) -> bool
 def _restore(root: int, path: str, seen: os.stat_result, uid: int, gid: int, mode: int) -> bool:
     """Return whether anything had to be changed.
 
-    Works through a descriptor that needs no permission on the file itself, so that mode 0000 is no obstacle either.
+    Works through a descriptor that needs no permission on the file itself, so mode 0000 does not prevent it either.
     """
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
     try:
@@ -192,7 +192,7 @@ def _content(directory: int, name: str) -> bytes:
     with open(fd, "rb") as file:  # by descriptor
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise Unusable(f"{name} is not a file")
-        content = file.read(LARGEST + 1)
-    if len(content) > LARGEST:
+        content = file.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
         raise Unusable(f"{name} is larger than the agent writes")
     return content

@@ -1,4 +1,4 @@
-"""The lock of a directory's only writer: an flock on a file in it that nobody but the agent's own user can open.
+"""The lock of a directory's only writer: an flock on a file in it that only the agent's own user can open.
 
 Every reader of a volume can lock a directory, also through a read-only mount, so a lock on the directory proves nothing.
 Agents before this one locked the directory: they are still found, where /proc shows them.

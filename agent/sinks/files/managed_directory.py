@@ -26,7 +26,7 @@ class ManagedDirectory:
         """`log` knows identity and sink."""
         self.place = Directory(path)
         self.memory: bool | None = None
-        """Whether it lies in memory; None until it was looked at."""
+        """Whether it is on a volume in memory; None before the first look."""
         self.beside: set[str] = set()
         """Names of files of the agent's that lie beside the generations."""
         self._identity = identity
@@ -90,7 +90,7 @@ class ManagedDirectory:
         return described is not None and described.identity == self._identity and described.made_directory
 
     def _abandon(self) -> None:
-        """Empties the held directory, which the path no longer leads to, and lets go of it: no credential outlives its identity there."""
+        """Empty and close the held directory, which the path no longer leads to: a credential must not outlive its identity there."""
         self._log.warning("directory.replaced", directory=self.place.path)
         try:
             self.clear(self.place.fd)
@@ -109,7 +109,7 @@ class ManagedDirectory:
         except BlockingIOError as error:
             raise self._occupied() from error
         if not self.place.lockable and not self._unlocked:
-            self._log.warning("lock.refused", directory=self.place.path, remedy="see to it that no other agent writes there")
+            self._log.warning("lock.refused", directory=self.place.path, remedy="make sure that no other agent writes there")
         self._unlocked = not self.place.lockable
 
     def _report(self) -> None:
@@ -130,13 +130,13 @@ class ManagedDirectory:
         except BlockingIOError as error:
             if not self._distrusted:
                 raise self._occupied() from error
-        with suppress(OSError):  # where it cannot be moved, its sink lets go of it sooner or later
+        with suppress(OSError):  # if it cannot be moved, its own sink closes it later
             self._set_aside()
         try:
             return self.place.open(create=create, tolerated=attributes.uid)
         except BlockingIOError as error:
             reason = f"a directory that is in use was put at {self.place.path}"
-            raise NotReady(reason, remedy="it is let go shortly") from error
+            raise NotReady(reason, remedy="wait: the process that holds it closes it shortly") from error
 
     def _set_aside(self) -> None:
         """Moves another identity's directory, put here behind our back and still held by its sink, out of the way and empties it.

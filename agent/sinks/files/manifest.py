@@ -66,7 +66,7 @@ def describe(grant: Grant, digest: str, files: Mapping[str, bytes]) -> Manifest:
 
 
 def parse(content: bytes) -> Manifest | None:
-    """None where it is no manifest, or one with times that name no zone and so cannot be compared."""
+    """Return None if it is not a manifest, or if its times name no zone and so cannot be compared."""
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

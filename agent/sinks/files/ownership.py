@@ -1,6 +1,6 @@
 """Which mode and owners the files get, from what the operator wrote; refused where the agent may not give them away.
 
-What counts is the capability, not the uid: a container's root often lacks CAP_CHOWN, and a plain uid may have it.
+The capability counts, not the uid: a container's root often lacks CAP_CHOWN, and a plain uid may have it.
 """
 
 import grp
@@ -28,7 +28,7 @@ def resolve(*, mode: int, owner: str | int | None, group: str | int | None) -> F
         gid = _number("group", group, lambda name: grp.getgrnam(name).gr_gid)
         mine = {os.getegid(), *os.getgroups()}
         if gid not in mine and not may_chown():
-            reason = f"group {group} is none of the agent's ({', '.join(map(str, sorted(mine)))}), and it has no CAP_CHOWN"
+            reason = f"group {group} is not one of the agent's ({', '.join(map(str, sorted(mine)))}), and the agent lacks CAP_CHOWN"
             raise Rejected(reason, remedy="add it to the agent's groups, in a pod by fsGroup or supplementalGroups")
     return FileAttributes(mode=mode, uid=uid, gid=gid)
 
@@ -55,5 +55,5 @@ def _number(what: str, given: str | int, look_up: Callable[[str], int]) -> int:
                 raise Rejected(f"there is no {what} {given!r} here", remedy="write its number: images seldom know names") from None
             number = int(given)
     if not 0 <= number < 2**32 - 1:
-        raise Rejected(f"{what} {number} is no such number", remedy="write one from 0 to 4294967294")
+        raise Rejected(f"{what} {number} is out of range", remedy="write a number from 0 to 4294967294")
     return number

@@ -43,7 +43,7 @@ class Retention:
         """Removes what a crash left, and what was replaced longer ago than the grace or is one of too many with `room` more to come.
 
         An earlier process replaced a generation when it made the next one. A generation younger than the live one was
-        never published. What cannot be removed, because another user put it there, stays and is counted in the log. After
+        never published. Entries of another user that the agent cannot remove stay, and the log counts them. After
         the first sweep of a directory it looks at MAX_ENTRIES_LOOKED_AT entries and at the generations it knows. Raises
         OSError where the agent has no descriptors or memory left.
         """

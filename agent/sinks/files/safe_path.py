@@ -23,7 +23,7 @@ def parent(path: str, *, create: bool) -> tuple[int, str]:
     """
     names = deque(part for part in path.split("/") if part)
     if not names:
-        raise Rejected("the root directory is no place for an identity's files", remedy="name a directory of its own")
+        raise Rejected("an identity's files cannot be stored in the root directory", remedy="name a directory of its own")
     fd, seen, links = os.open("/", WAY_FLAGS), "/", 0
     try:
         while True:
@@ -62,7 +62,7 @@ def _count(path: str, links: int) -> int:
 
 
 def _link(path: str, parent: int, name: str) -> str | None:
-    """Where a link on the way leads; None where it is no link. Raises Rejected where a stranger could have put it there."""
+    """Return the target of a link on the way, or None if it is not a link. Raises Rejected if another user could have made it."""
     try:
         target = os.readlink(name, dir_fd=parent)
     except OSError:
@@ -71,7 +71,7 @@ def _link(path: str, parent: int, name: str) -> str | None:
     mine = {0, os.geteuid()}
     open_to_others = above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX
     if link.st_uid not in mine or above.st_uid not in mine or open_to_others:
-        reason = f"{name!r} on the way to {path} is a symbolic link, and somebody else may have put it there"
+        reason = f"{name!r} on the way to {path} is a symbolic link that another user may have made"
         raise Rejected(reason, remedy="remove it, or set a directory with no link on the way")
     return target
 
@@ -114,7 +114,7 @@ def _child(parent: int, name: str, *, create: bool) -> int:
 
 
 def settle(way: int) -> None:
-    """Waits until the disk knows of a new directory, where it lets the agent wait: the directory is none of ours."""
+    """Sync a new directory to the disk, if permitted: the directory above it is not the agent's."""
     with suppress(OSError):
         fd = os.open(".", DIRECTORY_FLAGS, dir_fd=way)
         try:

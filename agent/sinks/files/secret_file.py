@@ -8,7 +8,7 @@ from agent.sinks.files import acl, atomic_writer, removal
 from agent.sinks.files.atomic_writer import FileAttributes
 from agent.sinks.files.limits import EXHAUSTED
 
-LONGEST = 4096
+MAX_SECRET_BYTES = 4096
 """Bytes."""
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -28,10 +28,10 @@ def read(root: int, name: str) -> bytes | None:
         seen = os.fstat(fd)
         own = stat.S_ISREG(seen.st_mode) and seen.st_uid == os.geteuid() and seen.st_nlink == 1 and not seen.st_mode & 0o022
         own = own and not acl.present(fd)
-        content = os.read(fd, LONGEST + 1) if own else b""
+        content = os.read(fd, MAX_SECRET_BYTES + 1) if own else b""
     finally:
         os.close(fd)
-    return content if 0 < len(content) <= LONGEST else None
+    return content if 0 < len(content) <= MAX_SECRET_BYTES else None
 
 
 def keep(root: int, name: str, content: bytes, attributes: FileAttributes, *, durable: bool) -> None:

@@ -1,7 +1,7 @@
-"""Files on a shared volume, laid out as kubelet's AtomicWriter lays out a projected volume.
+"""The files sink: a shared volume with the layout of the kubelet's AtomicWriter.
 
-`_volume.py` does the blocking half; here is what an identity puts there, and who waits for the disk. Where the volume
-is not in memory, each file, its directory, and after the swap the identity's directory are waited for in this order
+`volume.py` does the blocking half; this module renders an identity's files and bounds the wait for the disk. On a volume
+that is not in memory, the agent syncs each file, its directory, and after the swap the identity's directory, in this order
 (fsync), so that a machine that loses power finds the old generation or the new one. Measured on ext4 for three files
 and `grant.json`: 3 ms a generation with it, 1.4 ms without; tmpfs 0.4 ms. Once in many minutes that is nothing, so it is not optional.
 """
@@ -32,16 +32,16 @@ T = TypeVar("T")
 
 log = structlog.get_logger()
 
-PATIENCE = 9.0
-"""Seconds that a disk may take for one operation; a little less than couriers have, whose message would say less."""
-PARTING = 1.0
-"""Seconds that a withdrawal, or the end, waits for an operation that is under way: as a rule it has milliseconds to go."""
-NAME_LENGTH = 255
-"""Bytes of a file name, at most: NAME_MAX of Linux."""
+DISK_TIMEOUT_SECONDS = 9.0
+"""For one operation; a little less than the courier's timeout, whose message says less."""
+CLOSE_TIMEOUT_SECONDS = 1.0
+"""For which a withdrawal, or a close, waits for an operation that is under way: as a rule it ends within milliseconds."""
+MAX_NAME_BYTES = 255
+"""NAME_MAX of Linux."""
 
 
 class FilesSettings(Settings, tag="files", tag_field="type"):
-    """Where, for whom, and under which names."""
+    """The directory, its readers, and the names of its files."""
 
     directory: str
     mount_path: str | None = None
@@ -51,7 +51,7 @@ class FilesSettings(Settings, tag="files", tag_field="type"):
     owner: str | int | None = None
     names: dict[str, str] = {}
     grace: Duration = Duration(30)
-    """How long a replaced generation lives on."""
+    """How long a replaced generation is kept."""
     adopt: bool = True
     """False if the agent shares its uid with the workload."""
 
@@ -133,8 +133,8 @@ class FilesSink:
         with self._guard:
             self._condemned = condemned = self._busy_since is not None
             self._condemned_wholly = wholly
-        if condemned and await in_thread(f"await {self._identity}", lambda: self._idle.wait(PARTING)):
-            return  # who was there did it
+        if condemned and await in_thread(f"await {self._identity}", lambda: self._idle.wait(CLOSE_TIMEOUT_SECONDS)):
+            return  # the thread that was there withdrew it
         await self._run("withdraw", lambda attributes: self._volume.withdraw(attributes, wholly=wholly))
 
     async def close(self) -> None:
@@ -143,31 +143,31 @@ class FilesSink:
             busy = self._busy_since is not None
             if not busy:
                 self._volume.close()
-        if busy:  # so that whoever comes next finds it unlocked
-            await in_thread(f"await {self._identity}", lambda: self._idle.wait(PARTING))
+        if busy:  # so that the next process finds it unlocked
+            await in_thread(f"await {self._identity}", lambda: self._idle.wait(CLOSE_TIMEOUT_SECONDS))
 
     def _render(self, grant: Grant) -> Mapping[str, bytes]:
-        """What to write, by name on disk. Raises Rejected where two files would have one name, or one a name no file can have."""
+        """Return the files to write, by name on disk. Raises Rejected if two would have the same name, or one an invalid name."""
         texts = {name: secret.reveal() for name, secret in grant.credential.files(self._paths).items()}
         if grant.token:
             texts |= {**grant.token.companions, "token": grant.token.value.reveal()}
         files: dict[str, bytes] = {}
         for usual, text in texts.items():
             name = self._paths.name(usual)
-            if not 0 < len(name.encode()) <= NAME_LENGTH or name == "." or name.startswith("..") or {"/", "\0"} & set(name):
+            if not 0 < len(name.encode()) <= MAX_NAME_BYTES or name == "." or name.startswith("..") or {"/", "\0"} & set(name):
                 raise Rejected(
-                    f"{self._identity}: {name!r} is no name for the file {usual}",
-                    remedy="change `names`: one path element, no dots in front",
+                    f"{self._identity}: {name!r} is not a valid name for the file {usual}",
+                    remedy="change `names`: write one path element that does not begin with two dots",
                 )
             if name in files or name == self._paths.name(NAME):
-                raise Rejected(f"{self._identity}: two files of {self.name} are called {name!r}", remedy="change `names`")
+                raise Rejected(f"{self._identity}: two files of {self.name} have the name {name!r}", remedy="change `names`")
             files[name] = text.encode()
         return files
 
     async def _run(self, attempt: str, call: Callable[[FileAttributes], T]) -> T:
-        """What the call returns, from where it does not hold up the loop.
+        """Return the result of the call, made where it cannot block the loop.
 
-        One at a time: while a thread has not come back from the disk no second one is sent after it, and nobody waits for it.
+        One at a time: while a thread has not returned from the disk, the sink starts no second one and waits for none.
         """
         settings = self._settings
         async with self._turn:
@@ -186,17 +186,17 @@ class FilesSink:
             try:
                 if self._volume.managed.quick():
                     return work()
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(DISK_TIMEOUT_SECONDS):
                     return await in_thread(f"files {self._identity}", work)
             except TimeoutError as error:
                 raise self._unanswered(attempt) from error
-            except (NotReady, Rejected) as error:  # from parts that do not know whose directory it is
+            except (NotReady, Rejected) as error:  # from modules that do not know the identity
                 raise type(error)(f"{self._identity}: {error.message}", remedy=error.remedy) from error
             except OSError as error:
                 raise sort(error, identity=self._identity, attempt=f"{attempt} {settings.directory}") from error
 
     def _finish(self) -> None:
-        """In the thread that did the work: does what was asked for while it could not be reached."""
+        """Do, in the thread that did the work, what was requested meanwhile."""
         while True:
             with self._guard:
                 if not self._condemned:
@@ -215,5 +215,5 @@ class FilesSink:
         since = f" since {self._busy_since:%H:%M:%S} UTC" if self._busy_since else ""
         return Unavailable(
             f"{self._identity}: cannot {attempt} {self._settings.directory}: the disk has not answered{since}",
-            remedy="look at the volume; nothing else waits for it",
+            remedy="check the volume; other identities do not wait for it",
         )

@@ -1,6 +1,6 @@
 """The files sink's blocking half: one identity's directory, from files to generations and back.
 
-Runs in place or in a thread, as `files.py` decides, and never twice at a time. Raises Rejected, NotReady and plain OSErrors.
+Runs in place or in a thread, as `sink.py` decides, and never twice at a time. Raises Rejected, NotReady and plain OSErrors.
 """
 
 import errno
@@ -55,7 +55,7 @@ class Volume:
         """Replaces what is there; on failure what was there stays live."""
         root = self._hold(attributes, create=True)
         if root is None:
-            raise FileNotFoundError(errno.ENOENT, "somebody keeps taking it away", self.managed.place.path)
+            raise FileNotFoundError(errno.ENOENT, "another process keeps removing it", self.managed.place.path)
         self._refuse_occupied(root, [*files, self._manifest])
         previous = atomic_writer.live(root)
         self._retention.sweep(root, previous, room=1)
@@ -79,7 +79,7 @@ class Volume:
             atomic_writer.settle(root)
 
     def read(self, attributes: FileAttributes) -> Delivery | None:
-        """What is there, mended where only links, modes or owners had drifted."""
+        """Return the delivery that is there; repair changed links, modes and owners."""
         found = self._attributes(attributes)
         if found is None:
             return None
@@ -114,14 +114,14 @@ class Volume:
         return whole
 
     def retain(self, attributes: FileAttributes) -> None:
-        """Writes what is retained, ahead of any generation."""
+        """Write the retained files, before any generation."""
         self.managed.beside |= self.retained.keys()
         root = self._hold(attributes, create=True)
         if root is not None:
             self._retain(root, attributes)
 
     def recall(self, name: str, attributes: FileAttributes) -> bytes | None:
-        """What an earlier process retained under this name, if nobody else could have written it, and for this identity."""
+        """Return what an earlier process retained under this name for this identity, unless another user could have written it."""
         self.managed.beside.add(name)
         root = self._hold(attributes, create=False)
         if root is None:
@@ -150,7 +150,7 @@ class Volume:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the directory."""
+        """Close the directory."""
         self.managed.place.release()
         self._forget()
 
@@ -186,7 +186,7 @@ class Volume:
             manifest, mended = self._force(root, name, attributes)
         except OSError as error:
             _raise_exhausted(error)
-            raise Unusable(f"it cannot be mended: {error.strerror}") from error
+            raise Unusable(f"it cannot be repaired: {error.strerror}") from error
         if mended:
             self._log.info("generation.mended", generation=name)
         if seen := generation.signature(root, name):
@@ -196,7 +196,7 @@ class Volume:
     def _force(self, root: int, name: str, attributes: FileAttributes) -> tuple[Manifest, bool]:
         """For files whose modes do not let the agent read them: mended first, then read.
 
-        What was given to another owner for his eyes alone, by an agent that may give but not look, is judged by its looks.
+        An agent that may give a file to another owner, but then not read it, compares the signature only.
         """
         try:
             mended = generation.mend(root, name, attributes)
@@ -211,7 +211,7 @@ class Volume:
         return generation.inspect(root, name, identity=self._identity, digest=self._digest, manifest=self._manifest)
 
     def _refuse(self, root: int, name: str, why: Unusable) -> None:
-        """Says so once; and where it is another identity's, nobody shall mistake it for ours a moment longer."""
+        """Log once. If the generation belongs to another identity, remove it at once."""
         if self._refused != f"{name} {why.reason}":
             self._refused = f"{name} {why.reason}"
             self._log.info("generation.refused", generation=name, reason=why.reason)
@@ -236,13 +236,13 @@ class Volume:
                 continue
             where = f"{self.managed.place.path}/{name}"
             if stat.S_ISDIR(mode):
-                raise Rejected(f"a directory lies at {where}, where a link has to be", remedy="remove it")
+                raise Rejected(f"{where} is a directory, but a link must take its place", remedy="remove it")
             if not stat.S_ISLNK(mode) and self.managed.place.mounted(name):
                 reason = f"a single file is mounted at {where}, and its readers would never see a swap"
                 raise Rejected(reason, remedy="mount the whole directory, without subPath")
 
 
 def _raise_exhausted(error: OSError) -> None:
-    """The files are not what is wrong."""
+    """Raise the error again unless it is about the files: the process or the system has no descriptor left."""
     if error.errno in EXHAUSTED:
         raise error

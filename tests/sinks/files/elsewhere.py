@@ -270,7 +270,7 @@ async def swapped_by_another_uid(bench: Bench) -> None:
 
 
 async def single_file_mount(bench: Bench) -> None:
-    """A single file mounted where a link has to be."""
+    """A single file mounted where a link must be."""
     mount()
     directory = ROOT / "app"
     directory.mkdir()

@@ -34,10 +34,10 @@ class Disk:
 
     def hang(self, patience: float = 0.05) -> None:
         self.answering.clear()
-        self._monkeypatch.setattr("agent.sinks.files.sink.PATIENCE", patience)
+        self._monkeypatch.setattr("agent.sinks.files.sink.DISK_TIMEOUT_SECONDS", patience)
 
     def answer(self) -> None:
-        self._monkeypatch.setattr("agent.sinks.files.sink.PATIENCE", 9.0)
+        self._monkeypatch.setattr("agent.sinks.files.sink.DISK_TIMEOUT_SECONDS", 9.0)
         self.answering.set()
 
 
@@ -117,9 +117,7 @@ async def test_what_is_withdrawn_while_the_disk_hangs_goes_as_soon_as_it_answers
     assert not directory.exists()
 
 
-async def test_what_is_under_way_for_a_moment_is_waited_for_and_the_place_is_free_for_the_next(
-    bench: Bench, directory: Path, disk: Disk
-) -> None:
+async def test_close_waits_for_a_short_operation_and_frees_the_directory(bench: Bench, directory: Path, disk: Disk) -> None:
     sink = bench.sink(directory)
     disk.hang()
     with pytest.raises(TimeoutError):

@@ -201,9 +201,7 @@ async def test_a_withdrawn_identity_leaves_nothing_behind_not_even_its_directory
 
 
 @pytest.mark.parametrize("foreign", [True, False])
-async def test_withdrawal_leaves_a_directory_that_was_there_before_and_what_others_put_there(
-    bench: Bench, directory: Path, *, foreign: bool
-) -> None:
+async def test_withdrawal_leaves_an_earlier_directory_and_files_of_others(bench: Bench, directory: Path, *, foreign: bool) -> None:
     directory.mkdir(parents=True)
     if foreign:
         (directory / "mine").write_text("x")
