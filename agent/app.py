@@ -26,13 +26,12 @@ from agent.identities.supervisor import Supervisor
 from agent.identities.suspension import Suspensions
 from agent.kube.clients import KubeClients
 from agent.model import Key
-from agent.providers.aws.client import AwsClients
 from agent.serviceaccounts.events import EventRecorder
 from agent.serving.capacity import Capacity
 from agent.settings import Address
 from agent.store import Store
 from agent.tasks import Tasks
-from agent.toolbox import Issuer, Toolbox
+from agent.toolbox import Issuer, Resources, Toolbox
 
 if TYPE_CHECKING:
     from agent.issuer.keyring import Keyring
@@ -137,9 +136,11 @@ async def _parts(config: Config, clock: Clock, environ: Mapping[str, str]) -> As
             keyring = keyring_of(config.issuer, clock)
             await stack.enter_async_context(keyring)
             issuer = Issuer(url=config.issuer.url.text, keys=keyring.keys)
-        clients = await stack.enter_async_context(AwsClients(session.get))
+        resources = await stack.enter_async_context(Resources(session.get))
         kube = await stack.enter_async_context(KubeClients(clock, environ))
-        toolbox = Toolbox(clock=clock, random=SystemRandom(), counters=counters, http=session.get, issuer=issuer, aws=clients, kube=kube)
+        toolbox = Toolbox(
+            clock=clock, random=SystemRandom(), counters=counters, http=session.get, issuer=issuer, resources=resources, kube=kube
+        )
         yield Parts(store=Store(), toolbox=toolbox, counters=counters, keyring=keyring)
 
 

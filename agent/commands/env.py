@@ -8,7 +8,6 @@ from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 
-from agent import providers
 from agent.commands import OK, UNUSABLE
 from agent.commands.env_formats import FORMATS
 from agent.config.authorization import variable
@@ -67,14 +66,14 @@ def _from_files(identity: Identity, dialect: str | None) -> EnvVars:
             f"{identity.name}: its ServiceAccount names the principal, and only the running agent reads ServiceAccounts",
             remedy=f"{served}, or set in the configuration what the annotation would set: it applies if the annotation is missing",
         )
-    return _known(identity, providers.environment(identity.provider, identity.name, paths))
+    return _known(identity, identity.provider.environment(identity.name, paths))
 
 
 def _open(identity: Identity) -> Iterator[str]:
     """Yield the settings of the principal that the configuration leaves to annotations."""
     provider = identity.provider
-    if wanted := providers.annotations(provider):
-        for field, _ in providers.faults(replace(provider, from_service_account=False)):
+    if wanted := provider.annotations():
+        for field, _ in replace(provider, from_service_account=False).faults():
             if field in wanted.values():
                 yield field
 
@@ -88,7 +87,7 @@ def _from_endpoint(config: Config, identity: Identity, chosen: str | None) -> En
         spoken = ", ".join(identity.serve.dialects)
         raise ConfigError(f"{identity.name} is not served as {dialect}", remedy=f"choose one of: {spoken}; or add it to serve.dialects")
     authorization = _authorization(identity) if DIALECTS[dialect].authorized else ""
-    return _known(identity, providers.served(identity.provider, identity.name, spot(config, identity, dialect, authorization)))
+    return _known(identity, identity.provider.served(identity.name, spot(config, identity, dialect, authorization)))
 
 
 def _authorization(identity: Identity) -> str | Variable:

@@ -174,8 +174,8 @@ class Config(Settings):
 
 def named_files(identity: Identity) -> tuple[str, ...]:
     """Return the paths of the files that decide which servers the agent asks for this identity: `kubeconfig`, `caFile`."""
-    named = (getattr(identity.source, "kubeconfig", None), getattr(identity.provider, "ca_file", None))
-    return tuple(path for path in named if path)
+    kubeconfig = getattr(identity.source, "kubeconfig", None)
+    return (*((kubeconfig,) if kubeconfig else ()), *identity.provider.named_files)
 
 
 def identity_digest(identity: Identity, config: Config, uid: str = "", files: Mapping[str, str] = MappingProxyType({})) -> str:

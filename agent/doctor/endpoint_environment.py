@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from agent import providers
 from agent.doctor.case import Case, warning
 from agent.doctor.report import Finding
 from agent.envvars import EnvVars
@@ -32,7 +31,7 @@ PROXIES = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 def look(case: Case) -> Iterator[Finding]:
     """A warning for each kind; nothing where `env` could not say what an SDK needs."""
     identity = case.identity
-    variables = providers.served(identity.provider, case.name, spot(case.config, identity, identity.serve.dialects[0]))
+    variables = identity.provider.served(case.name, spot(case.config, identity, identity.serve.dialects[0]))
     if variables is None:
         return
     clear = f'eval "$(wi-agent env {case.name})"'

@@ -1,7 +1,6 @@
 """The exchange: one real one, with the patience that the agent has."""
 
 import asyncio
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -9,16 +8,15 @@ from agent import providers
 from agent.doctor.case import Case, broken, ok, tag, warning
 from agent.doctor.report import Finding, Verdict
 from agent.errors import RefreshError, Unavailable
+from agent.providers import ProviderSettings
 
 LINK = "exchange"
-WHOSE = ("role_arn", "client_id")
-"""Settings that name the principal, where there is no chain of `roles`."""
 
 
 async def attempt(case: Case) -> list[Finding]:
     """Asks the cloud once. Where an SDK is to ask by itself, asks as it would; from elsewhere, so that silence proves nothing."""
     settings = case.identity.provider
-    left_to_sdk = getattr(settings, "exchange", True) is False
+    left_to_sdk = settings.left_to_sdk
     tried = replace(settings, exchange=True) if left_to_sdk else settings
     provider = providers.build(tried, case.name, case.toolbox)
     if not provider.host:
@@ -36,12 +34,9 @@ async def attempt(case: Case) -> list[Finding]:
         return [(warning if silent else broken)(LINK, case.own(error.message) + by, remedy)]
     case.exchanged = True
     until = f" until {credential.expires_at:%Y-%m-%dT%H:%M:%SZ}" if credential.expires_at else ""
-    return [ok(LINK, f"{provider.host} gave {_gift(settings)}{until}{by}")]
+    return [ok(LINK, f"{provider.host} gave {_granted(settings)}{until}{by}")]
 
 
-def _gift(settings: Any) -> str:
-    """What this cloud gives, and whose it is."""
-    roles = getattr(settings, "roles", ())
-    whose = roles[-1] if roles else next((found for name in WHOSE if (found := getattr(settings, name, None))), "")
-    kind = "a session" if tag(settings) in {"aws", "alibaba"} else "an access token"
-    return f"{kind} of {whose}" if whose else kind
+def _granted(settings: ProviderSettings) -> str:
+    """Return what this cloud grants, and the principal that it is for."""
+    return f"{settings.credential_noun} of {settings.principal}" if settings.principal else settings.credential_noun

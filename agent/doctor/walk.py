@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from random import SystemRandom
 
-from agent import providers
 from agent.clock import Clock
 from agent.config.model import Config, Identity
 from agent.counters import Counters
@@ -17,8 +16,7 @@ from agent.doctor.report import Finding, Sheet, Verdict
 from agent.errors import ConfigError, frames
 from agent.http.session import Session
 from agent.kube.clients import KubeClients
-from agent.providers.aws.client import AwsClients
-from agent.toolbox import Issuer, Toolbox
+from agent.toolbox import Issuer, Resources, Toolbox
 
 AT_A_TIME = 8
 """Identities that are walked at the same time."""
@@ -30,10 +28,12 @@ async def examine(
     """A sheet for each of these identities. Opens what it needs, closes it again, and leaves no trace."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(Session())
-        aws = await stack.enter_async_context(AwsClients(session.get))
+        resources = await stack.enter_async_context(Resources(session.get))
         kube = await stack.enter_async_context(KubeClients(clock, environ))
         own, keys = await _keys(config, clock)
-        toolbox = Toolbox(clock=clock, random=SystemRandom(), counters=Counters(), http=session.get, issuer=own, aws=aws, kube=kube)
+        toolbox = Toolbox(
+            clock=clock, random=SystemRandom(), counters=Counters(), http=session.get, issuer=own, resources=resources, kube=kube
+        )
         turns = asyncio.Semaphore(AT_A_TIME)
 
         async def one(identity: Identity) -> Sheet:
@@ -109,4 +109,4 @@ async def _trust(case: Case) -> Sequence[str]:
     claims = getattr(case.identity.source, "claims", {})
     if kubernetes.nobody(case) or not re.fullmatch(r"[!-~]+", url) or not subject or not subject.isprintable():
         return ()
-    return providers.trust(case.identity.provider, issuer=url, subject=subject, claims=claims)
+    return case.identity.provider.trust_commands(issuer=url, subject=subject, claims=claims)

@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agent import providers
 from agent.config.model import Config, Identity
 from agent.dialects import credential_margin, token_margin
 from agent.model import Secret
@@ -26,7 +25,7 @@ def profile(identity: Identity, config: Config, digest: str, sinks: tuple[str, .
     max_age = float((own.max_age or general.max_age).seconds)
     bound = own.max_use or general.max_use
     max_use = float(bound.seconds) if bound else None
-    exchanged = getattr(identity.provider, "exchange", False)
+    exchanged = identity.provider.exchanges
     source, provider = _tag(identity.source), _tag(identity.provider)
     margin = token_margin(provider, written=bool(sinks))
     token = Policy(at=at, jitter=jitter, max_age=max_age, max_use=None if exchanged else max_use, margin=margin)
@@ -38,7 +37,7 @@ def profile(identity: Identity, config: Config, digest: str, sinks: tuple[str, .
         source=source,
         provider=provider,
         sinks=sinks,
-        variants=tuple(providers.variants(identity.provider)),
+        variants=tuple(identity.provider.variants()),
         required=identity.required,
         dialects=identity.serve.dialects,
         authorization=authorization,
@@ -91,7 +90,7 @@ def _tag(settings: Any) -> str:
 
 def facts(identity: Identity) -> Mapping[str, str]:
     """By name; what is not known is not there."""
-    found = dict(providers.facts(identity.provider))
+    found = dict(identity.provider.facts())
     match identity.provider.__struct_config__.tag:
         case "aws":
             own = identity.serve.imds

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from agent import providers
 from agent.model import Sink
 from agent.serviceaccounts.annotations import ObservedServiceAccount, account_of
 from agent.serviceaccounts.watcher import ServiceAccountWatcher
@@ -54,5 +53,5 @@ def _account(watcher: ServiceAccountWatcher) -> tuple[str, str] | None:
 
 def _principal(watcher: ServiceAccountWatcher) -> Sequence[str]:
     last_observed = watcher.last_observed or ObservedServiceAccount("", {})
-    wanted: Mapping[str, str] = providers.annotations(watcher.identity.provider)
+    wanted: Mapping[str, str] = watcher.identity.provider.annotations()
     return [last_observed.annotations.get(annotation, "") for annotation in wanted]

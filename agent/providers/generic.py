@@ -1,4 +1,4 @@
-"""No cloud at all: the identity token is the credential, for whoever trusts its issuer."""
+"""No cloud: the identity token is the credential, for every service that trusts its issuer."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -7,18 +7,18 @@ from typing import Any
 import msgspec
 
 from agent.model import IdentityToken, Paths, PriorDelivery, Secret
-from agent.settings import Settings
+from agent.providers.settings import ProviderDefaults
 from agent.toolbox import Toolbox
 
 
-class GenericSettings(Settings, tag="generic", tag_field="type"):
-    """Whom the token is for."""
+class GenericSettings(ProviderDefaults, tag="generic", tag_field="type"):
+    """The audiences of the token."""
 
     audiences: tuple[str, ...]
 
 
 class GenericCredential:
-    """Nothing beside the token."""
+    """A credential without anything besides the token."""
 
     issued_at: datetime | None = None
     expires_at: datetime | None = None

@@ -11,10 +11,10 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec.structs import fields, replace
 
-from agent import providers
 from agent.config.model import Identity
 from agent.errors import Rejected
 from agent.kube.client import text_at
+from agent.providers import ProviderSettings
 from agent.settings import convert
 from agent.sources.kubernetes import KubernetesSettings, ServiceAccount
 
@@ -35,7 +35,7 @@ class ObservedServiceAccount:
 
 def followed(identity: Identity) -> ServiceAccount | None:
     """The ServiceAccount whose annotations say who the identity is; None for an identity that the configuration names."""
-    if getattr(identity.provider, "from_service_account", False) and isinstance(identity.source, KubernetesSettings):
+    if identity.provider.annotations() and isinstance(identity.source, KubernetesSettings):
         return identity.source.service_account
     return None
 
@@ -69,15 +69,15 @@ def effective(identity: Identity, last_observed: ObservedServiceAccount) -> Iden
     be, or does not go with the rest.
     """
     settings = identity.provider
-    wanted = providers.annotations(settings)
+    wanted = settings.annotations()
     said = {annotation: text for annotation in wanted if (text := last_observed.annotations.get(annotation))}
     names = {field.encode_name: field.name for field in fields(settings)}
     kinds = get_type_hints(type(settings), include_extras=True)
     values = {
         names[wanted[annotation]]: _value(identity, annotation, text, kinds[names[wanted[annotation]]]) for annotation, text in said.items()
     }
-    found: providers.ProviderSettings = replace(settings, **values, from_service_account=False)
-    for field, message in providers.faults(found):
+    found: ProviderSettings = replace(settings, **values, from_service_account=False)
+    for field, message in found.faults():
         annotation = next((one for one, key in wanted.items() if key == field), "")
         if annotation and annotation not in said:
             raise Rejected(
@@ -99,7 +99,7 @@ def _value(identity: Identity, annotation: str, text: str, kind: Any) -> Any:
     if len(text) > LONGEST or not text.isascii() or not text.isprintable():
         raise fault
     try:
-        return convert(providers.annotated(identity.provider, text), kind)
+        return convert(identity.provider.annotated(text), kind)
     except msgspec.ValidationError:
         raise fault from None
 

@@ -143,7 +143,7 @@ class EventRecorder:
         account, uid = source.service_account, self._uid(name) or self._token_uid(name)
         identity = self._identities()[name]
         pod = self._toolbox.kube.pod if self._toolbox.kube else None
-        if getattr(identity.provider, "from_service_account", False) and not uid and pod:
+        if identity.provider.annotations() and not uid and pod:
             return {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
         found = {"apiVersion": "v1", "kind": "ServiceAccount", "namespace": account.namespace, "name": account.name}
         return found | ({"uid": uid} if uid else {})

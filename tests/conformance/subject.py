@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from agent.model import IdentityToken, Provider
-from agent.settings import Settings
+from agent.providers.settings import ProviderDefaults
 from agent.toolbox import Toolbox
 from tests.servers.site import Site
 
@@ -27,7 +27,7 @@ class Subject:
     toolbox: Toolbox
     provider: Callable[..., Provider]
     """With these settings, as in a configuration file; asks the server, unless `endpoint` says otherwise."""
-    settings: Callable[..., Settings]
+    settings: Callable[..., ProviderDefaults]
     """The settings that it would have."""
     token: Callable[..., IdentityToken]
     """A token that the server believes, but for these claims."""

@@ -14,7 +14,6 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from agent import providers
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.model import Credential, Delivery, IdentityToken, Paths, PriorDelivery, Secret
 from agent.providers import ProviderSettings
@@ -272,7 +271,7 @@ async def test_no_userinfo_of_the_settings_gets_into_a_file_or_an_error(exchangi
         await asking.exchange(asked.token())
     assert not any("canary" in text for one in chain(caught.value) for text in (str(one), repr(one), repr(one.args)))
     assert "canary" not in repr(asking)
-    told = dict(providers.faults(asked.settings(endpoint="https://user:canary@sts.example")))
+    told = dict(asked.settings(endpoint="https://user:canary@sts.example").faults())
     assert "canary" not in told["endpoint"], "which needs none, and so takes none"
 
 
@@ -311,21 +310,20 @@ LOADED = """
 import asyncio, json, sys
 from datetime import UTC, datetime
 from random import Random
-from agent.providers.aws.client import AwsClients
 from agent.claims import read_token
 from agent.clock import WallClock
 from agent.providers import ProviderSettings, build
 from agent.http.session import Session
 from agent.settings import convert
 from agent.counters import Counters
-from agent.toolbox import Toolbox
+from agent.toolbox import Resources, Toolbox
 
 SDKS, told = json.loads(sys.argv[1]), json.load(sys.stdin)
 def loaded():
     return sorted(name for name in SDKS if any(one == name or one.startswith(name + ".") for one in sys.modules))
 async def main():
-    async with Session() as session, AwsClients(session.get) as aws:
-        toolbox = Toolbox(clock=WallClock(), random=Random(0), counters=Counters(), http=session.get, aws=aws)
+    async with Session() as session, Resources(session.get) as resources:
+        toolbox = Toolbox(clock=WallClock(), random=Random(0), counters=Counters(), http=session.get, resources=resources)
         provider = build(convert(told["settings"], ProviderSettings), "reader", toolbox)
         provider.audiences, provider.host
         print(json.dumps(loaded()))

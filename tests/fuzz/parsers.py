@@ -25,7 +25,6 @@ from agent.kube import credentials, objects
 from agent.kube.clients import KubeClients
 from agent.kube.errors import Attempt, Caller, from_status, refused, sort
 from agent.model import IdentityToken, Secret
-from agent.providers.aws.client import AwsClients
 from agent.serviceaccounts.annotations import ObservedServiceAccount, effective, followed, sighted
 from agent.serving.control import ControlEndpoint
 from agent.serving.dialects.session_tokens import Sessions
@@ -33,7 +32,7 @@ from agent.settings import convert
 from agent.sinks.files import manifest
 from agent.sources.kubernetes import KubernetesSettings, KubernetesSource
 from agent.store import Store
-from agent.toolbox import Toolbox
+from agent.toolbox import Resources, Toolbox
 from tests.fakes import START, FakeClock
 
 ON_LOOP_SECONDS = 0.05
@@ -243,8 +242,8 @@ def parsers(folder: Path) -> Iterator[list[Parser]]:
     async def http() -> Any:
         return session
 
-    aws, kube = AwsClients(http), KubeClients(clock, {})
-    toolbox = Toolbox(clock=clock, random=Random(0), counters=Counters(), http=http, aws=aws, kube=kube)
+    resources, kube = Resources(http), KubeClients(clock, {})
+    toolbox = Toolbox(clock=clock, random=Random(0), counters=Counters(), http=http, resources=resources, kube=kube)
     token = IdentityToken(value=TOKEN, issuer="https://i", subject="s", audiences=("a",), issued_at=START, expires_at=START, id="j")
     file, store = folder / "foreign", Store()
     sessions, collector = Sessions(), metrics.Collector(store, toolbox.counters, clock, _Reloads())
@@ -334,7 +333,7 @@ def parsers(folder: Path) -> Iterator[list[Parser]]:
     try:
         yield made
     finally:
-        loop.run_until_complete(aws.close())
+        loop.run_until_complete(resources.__aexit__())
         loop.close()
 
 

@@ -17,11 +17,10 @@ from agent.counters import Counters
 from agent.http.session import Session
 from agent.identities.supervisor import Supervisor
 from agent.model import Key
-from agent.providers.aws.client import AwsClients
 from agent.settings import convert
 from agent.store import Store
 from agent.tasks import Tasks
-from agent.toolbox import Toolbox
+from agent.toolbox import Resources, Toolbox
 from tests.servers.site import Site
 
 ROLE = "arn:aws:iam::123456789012:role/"
@@ -81,8 +80,8 @@ class Scene:
     @asynccontextmanager
     async def running(self, config=None):
         clock = WallClock()
-        async with self.cluster.clients() as kube, Session() as session, AwsClients(session.get) as aws:
-            toolbox = Toolbox(clock=clock, random=Random(1), counters=Counters(), http=session.get, aws=aws, kube=kube)
+        async with self.cluster.clients() as kube, Session() as session, Resources(session.get) as resources:
+            toolbox = Toolbox(clock=clock, random=Random(1), counters=Counters(), http=session.get, resources=resources, kube=kube)
             try:
                 async with asyncio.TaskGroup() as group:
                     self.supervisor = Supervisor(self.store, toolbox, Tasks(group, self.store, toolbox), {})

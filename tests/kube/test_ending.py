@@ -22,11 +22,10 @@ from agent.http.session import Session
 from agent.identities.ledger import Ledger
 from agent.identities.supervisor import Supervisor
 from agent.model import Key
-from agent.providers.aws.client import AwsClients
 from agent.settings import convert
 from agent.store import Store
 from agent.tasks import Tasks
-from agent.toolbox import Toolbox
+from agent.toolbox import Resources, Toolbox
 from tests.kube.scene import ANNOTATION, ROLE
 
 KINDS = ("followed", "literal", "file")
@@ -73,8 +72,8 @@ class Ending:
         self.scene.store = store = Store()
         ledger = Ledger(self.path)
         await ledger.open()
-        async with self.scene.cluster.clients() as kube, Session() as session, AwsClients(session.get) as aws:
-            toolbox = Toolbox(clock=WallClock(), random=Random(1), counters=Counters(), http=session.get, aws=aws, kube=kube)
+        async with self.scene.cluster.clients() as kube, Session() as session, Resources(session.get) as resources:
+            toolbox = Toolbox(clock=WallClock(), random=Random(1), counters=Counters(), http=session.get, resources=resources, kube=kube)
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = Tasks(group, store, toolbox)

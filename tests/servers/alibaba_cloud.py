@@ -10,7 +10,8 @@ import aiohttp
 from agent.clock import Clock, WallClock
 from agent.counters import Counters
 from agent.model import IdentityToken
-from agent.providers.alibaba.provider import AlibabaProvider, AlibabaSettings
+from agent.providers.alibaba.provider import AlibabaProvider
+from agent.providers.alibaba.settings import AlibabaSettings
 from agent.settings import convert
 from agent.toolbox import Toolbox
 from tests.servers.alibaba import AlibabaSts, Trust

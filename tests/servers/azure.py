@@ -12,7 +12,8 @@ from agent.clock import Clock, WallClock
 from agent.counters import Counters
 from agent.errors import RefreshError
 from agent.model import IdentityToken
-from agent.providers.azure.provider import AzureProvider, AzureSettings
+from agent.providers.azure.provider import AzureProvider
+from agent.providers.azure.settings import AzureSettings
 from agent.settings import convert
 from agent.toolbox import Toolbox
 from tests.servers.entra import AUDIENCE, CLIENT, TENANT, Entra, Federated

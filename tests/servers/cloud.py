@@ -10,9 +10,10 @@ import aiohttp
 from agent.clock import Clock, WallClock
 from agent.counters import Counters
 from agent.providers.aws.client import AwsClients
-from agent.providers.aws.provider import AwsProvider, AwsSettings
+from agent.providers.aws.provider import AwsProvider
+from agent.providers.aws.settings import AwsSettings
 from agent.settings import convert
-from agent.toolbox import Toolbox
+from agent.toolbox import Resources, Toolbox
 from tests.servers.issuer import SUBJECT, Issuer
 from tests.servers.sts import Sts, Trust
 
@@ -48,6 +49,8 @@ async def cloud(*, clock: Clock | None = None, patience: float = 5.0, **sts: Any
         async def session() -> aiohttp.ClientSession:
             return http
 
-        async with Sts({ROLE: Trust(issuer=issuer.url, subject=SUBJECT)}, **sts) as server, AwsClients(session, patience=patience) as aws:
-            toolbox = Toolbox(clock=clock or WallClock(), random=Random(0), counters=Counters(), http=session, aws=aws)
+        async with Sts({ROLE: Trust(issuer=issuer.url, subject=SUBJECT)}, **sts) as server, Resources(session) as resources:
+            aws = AwsClients(session, timeout=patience)
+            resources.put(aws)
+            toolbox = Toolbox(clock=clock or WallClock(), random=Random(0), counters=Counters(), http=session, resources=resources)
             yield Cloud(issuer, server, aws, toolbox)

@@ -27,7 +27,8 @@ from aiohttp import web
 
 from agent.clock import Clock, WallClock
 from agent.counters import Counters
-from agent.providers.gcp.provider import GcpProvider, GcpSettings
+from agent.providers.gcp.provider import GcpProvider
+from agent.providers.gcp.settings import GcpSettings
 from agent.settings import convert
 from agent.toolbox import Toolbox
 from tests.servers.issuer import SUBJECT, Issuer, rsa_key

@@ -2,7 +2,6 @@
 
 import pytest
 
-from agent import providers
 from agent.config.model import Config, Identity, identity_digest
 from agent.errors import Rejected
 from agent.serviceaccounts.annotations import ObservedServiceAccount, effective, followed, sighted
@@ -51,7 +50,7 @@ def found(provider, annotations):
 def test_each_clouds_annotations_say_what_its_own_webhook_takes_from_them(provider, annotations, expected):
     settings = found(provider, annotations)
     assert {name: getattr(settings, name) for name in expected} == expected
-    assert not list(providers.faults(settings)), "it stands as if the configuration had said so"
+    assert not list(settings.faults()), "it stands as if the configuration had said so"
 
 
 @pytest.mark.parametrize(

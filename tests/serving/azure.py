@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from agent.model import Key, Secret
-from agent.providers.azure.provider import AccessToken
+from agent.providers.azure.credentials import AccessToken
 from agent.variants import facts
 from tests.serving.endpoint import Endpoint, Reply
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.providers.aws.facts import facts
 from agent.serving.dialects.imds import Imds
 from agent.serving.listener import listening
 from agent.settings import Address
+from tests.servers.cloud import aws_settings
 from tests.serving.endpoint import CANARIES, NAME, Endpoint, endpoint, reply
 from tests.serving.stand import stand
 
-FACTS = facts("arn:aws:iam::123456789012:role/reader", "eu-west-1")
+FACTS = aws_settings(roleArn="arn:aws:iam::123456789012:role/reader").facts()
 LISTING = "/latest/meta-data/iam/security-credentials/"
 
 

@@ -7,7 +7,7 @@ from agent.config.authorization import authorization, variable
 from agent.config.fault import Finding
 from agent.config.model import Config
 from agent.dialects import DIALECTS
-from agent.providers.gcp.provider import GcpSettings
+from agent.providers.gcp.settings import GcpSettings
 from agent.providers.generic import GenericSettings
 from agent.sources.kubernetes import KubernetesSettings
 
@@ -81,7 +81,7 @@ def dialects(config: Config) -> Iterator[Finding]:
         grounds = (("identities", index, "provider"),)
         for position, dialect in enumerate(identity.serve.dialects):
             needed = DIALECTS[dialect].provider
-            if not (provider.__struct_config__.tag == needed and getattr(provider, "exchange", True)):
+            if not (provider.__struct_config__.tag == needed and provider.exchanges):
                 message = f"{dialect} serves {PROVIDER_CREDENTIALS[needed]}: it needs provider type {needed} with exchange: true"
                 yield Finding(place=(*place, position), message=message, rests_on=grounds)
 

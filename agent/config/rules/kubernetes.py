@@ -2,13 +2,9 @@
 
 from collections.abc import Iterator
 
-from agent import providers
 from agent.config.fault import Finding
 from agent.config.model import Config
 from agent.sources.kubernetes import LONGEST, SHORTEST, KubernetesSettings
-
-PRINCIPALS = {"roleArn", "clientId", "serviceAccount"}
-"""Keys of a provider that name the principal that the workload acts as; the others name places."""
 
 
 def lifetimes(config: Config) -> Iterator[Finding]:
@@ -22,16 +18,14 @@ def lifetimes(config: Config) -> Iterator[Finding]:
 def defaulted(config: Config) -> Iterator[Finding]:
     """Warn of a principal that applies once a tenant removes the annotation."""
     for index, identity in enumerate(config.identities):
-        keys = set(providers.annotations(identity.provider).values()) & PRINCIPALS
-        names = zip(identity.provider.__struct_encode_fields__, identity.provider.__struct_fields__, strict=True)
-        for key, field in names:
-            if key in keys and getattr(identity.provider, field):
-                message = (
-                    "applies if the ServiceAccount lacks the annotation (fromServiceAccount), so a tenant becomes this principal by"
-                    " removing its annotation: leave the key out, unless that is meant"
-                )
-                place = ("identities", index, "provider", key)
-                yield Finding(place=place, message=message, warning=True, other=("identities", index, "provider", "fromServiceAccount"))
+        provider = identity.provider
+        if provider.annotations() and provider.configured_principal:
+            message = (
+                "applies if the ServiceAccount lacks the annotation (fromServiceAccount), so a tenant becomes this principal by"
+                " removing its annotation: leave the key out, unless that is meant"
+            )
+            place = ("identities", index, "provider", provider.principal_key)
+            yield Finding(place=place, message=message, warning=True, other=("identities", index, "provider", "fromServiceAccount"))
 
 
 RULES = (lifetimes, defaulted)

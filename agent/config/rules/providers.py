@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 
-from agent import providers
 from agent.config.fault import Finding, Place
 from agent.config.model import Config
 
@@ -15,7 +14,7 @@ def settled(config: Config) -> Iterator[Finding]:
     """Refuse settings that their provider finds contradictory."""
     for index, identity in enumerate(config.identities):
         block: Place = ("identities", index, "provider")
-        for field, message in providers.faults(identity.provider):
+        for field, message in identity.provider.faults():
             steps = tuple(name or int(number) for name, number in STEP.findall(field))
             yield Finding(place=(*block, *steps), message=message, rests_on=(block,))
 

@@ -61,7 +61,7 @@ def margins(config: Config) -> Iterator[Finding]:
         credential = credential_margin(identity.serve.dialects)
         durations = (
             ((*place, "source", "lifetime"), getattr(identity.source, "lifetime", None), token, (*place, "sinks")),
-            ((*place, "provider", "duration"), getattr(identity.provider, "duration", None), credential, (*place, "serve", "dialects")),
+            ((*place, "provider", "duration"), identity.provider.requested_lifetime, credential, (*place, "serve", "dialects")),
         )
         for where, duration, margin, grounds in durations:
             if isinstance(duration, Duration) and duration.seconds < shortest(margin):

@@ -30,7 +30,7 @@ def annotated(config: Config) -> Iterator[Finding]:
     """Refuse `fromServiceAccount` without source `kubernetes`: only a ServiceAccount has annotations."""
     for index, identity in enumerate(config.identities):
         block: Place = ("identities", index)
-        if getattr(identity.provider, "from_service_account", False) and not isinstance(identity.source, KubernetesSettings):
+        if identity.provider.annotations() and not isinstance(identity.source, KubernetesSettings):
             message = "needs source kubernetes, whose ServiceAccount has the annotations: change the source, or remove this key"
             yield Finding(place=(*block, "provider", "fromServiceAccount"), message=message, rests_on=((*block, "source"),))
 

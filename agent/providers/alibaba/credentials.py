@@ -1,4 +1,4 @@
-"""The keys of an Alibaba Cloud session: as STS gives them, as files hold them, as the metadata dialects serve them."""
+"""The keys of an Alibaba Cloud session: as STS returns them, as files hold them, as the metadata dialects serve them."""
 
 import json
 import re
@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from agent.model import Credential, Paths, Secret
+from agent.providers.alibaba import environment
+from agent.providers.alibaba.settings import AlibabaSettings
+from agent.providers.exchange import TokenFileCredential
 
 PRINTABLE = re.compile(r"[!-~]{1,16384}")
 """One header in a request."""
@@ -17,7 +22,7 @@ PROFILE = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys:
-    """What a request is signed with."""
+    """The keys that sign a request."""
 
     access_key_id: str
     access_key_secret: Secret
@@ -32,7 +37,7 @@ class SessionCredential:
     issued_at: datetime
     expires_at: datetime
     region: str
-    """Empty where none is configured; the command line wants to be told then."""
+    """Empty if none is configured; the command line then needs an option for it."""
     token_file: Credential
     """The same identity for an SDK that does the exchange itself."""
 
@@ -64,8 +69,30 @@ class SessionCredential:
         }
 
 
+def token_file(settings: AlibabaSettings, identity: str) -> TokenFileCredential:
+    """Return the files for an SDK that does the exchange itself.
+
+    No `credentialsFile` if the token's path cannot be written in one: a wrong one would fail far from its cause.
+    """
+
+    def files(paths: Paths) -> Mapping[str, Secret]:
+        session = settings.session(identity)
+        config = {
+            "roleARN": settings.role_arn,
+            "oidcProviderARN": settings.oidc_provider_arn,
+            **({"region": settings.region} if settings.region else {}),
+            "sessionName": session,
+            "audiences": settings.audiences,
+        }
+        ini = environment.ini(paths, role=settings.role_arn, provider=settings.oidc_provider_arn, session=session)
+        shown = {"config": Secret(msgspec.json.encode(config).decode())}
+        return {"credentialsFile": Secret(ini), **shown} if ini else shown
+
+    return TokenFileCredential(files)
+
+
 def granted(answer: Mapping[str, Any]) -> tuple[Keys, datetime] | None:
-    """The keys in STS's answer and when they end, UTC; None where anything of it is missing or garbled."""
+    """Return the keys in STS's answer and when they end, UTC; None if any of it is missing or garbled."""
     given = answer.get("Credentials")
     if not isinstance(given, Mapping):
         return None
@@ -75,7 +102,7 @@ def granted(answer: Mapping[str, Any]) -> tuple[Keys, datetime] | None:
 
 
 def read_keys(text: str) -> Keys | None:
-    """The keys in a `credentials` file as `SessionCredential` writes it; None where it is not one."""
+    """Return the keys in a `credentials` file as `SessionCredential` writes it; None if it is not one."""
     try:
         profiles = json.loads(text)["profiles"]
         found = next(one for one in profiles if one["name"] == PROFILE and one["mode"] == "StsToken")
@@ -92,7 +119,7 @@ def _keys(*given: object) -> Keys | None:
 
 
 def _moment(text: object) -> datetime | None:
-    """ISO 8601 with its zone, which STS writes as Z."""
+    """Return a time in ISO 8601 with its zone, which STS writes as Z, in UTC; None if it is not one."""
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else None
         return moment.astimezone(UTC) if moment and moment.tzinfo else None

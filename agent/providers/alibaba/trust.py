@@ -1,4 +1,4 @@
-"""What has to be created in Alibaba Cloud so that its STS believes an identity: the OIDC provider and the role's trust policy.
+"""The OIDC provider and the role's trust policy that make Alibaba's STS trust an identity.
 
 https://www.alibabacloud.com/help/en/ram/user-guide/manage-an-oidc-idp
 https://www.alibabacloud.com/help/en/ram/user-guide/create-a-ram-role-for-a-trusted-idp
@@ -15,28 +15,28 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """Whom the role is to trust."""
+    """The identity that the role trusts."""
 
     role: str
     """Its ARN."""
     provider: str
     """The ARN of the OIDC provider."""
     issuer: str
-    """The token's `iss`, compared byte for byte."""
+    """The token's `iss`, which Alibaba compares byte for byte."""
     subject: str
     audiences: Sequence[str]
 
     def policy(self) -> dict[str, Any]:
-        """The role's trust policy. All three conditions: without `sub` every workload of the issuer could take the role."""
+        """Return the role's trust policy. All three conditions: without `sub` every workload of the issuer could assume the role."""
         equal = {"oidc:iss": [self.issuer], "oidc:aud": list(self.audiences), "oidc:sub": [self.subject]}
         principal = {"Federated": [self.provider]}
         statement = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": principal, "Condition": {"StringEquals": equal}}
         return {"Version": "1", "Statement": [statement]}
 
     def lines(self) -> list[str]:
-        """Commands for a shell with the rights to run them; the remarks between them are the shell's comments.
+        """Return commands for a shell with the rights to run them; the remarks between them are the shell's comments.
 
-        None for an issuer that is no plain URL: it comes from a token, and must not become a command.
+        Empty if the issuer is not a plain URL: it comes from a token, and must not become a command.
         """
         if not re.fullmatch(r"[\x21-\x7e]+", self.issuer):
             return []
@@ -44,7 +44,7 @@ class Trust:
         host = urlsplit(self.issuer).hostname or ""
         text = [f"# once for each account: the issuer as the OIDC provider {self.provider}"]
         if not self.issuer.startswith("https://"):
-            text.append(f"# {self.issuer} is no https URL: RAM takes no other, and has to fetch its documents over the Internet")
+            text.append(f"# {self.issuer} is not an https URL: RAM accepts no other, and has to fetch its documents over the Internet")
         create = f"aliyun ims CreateOIDCProvider --OIDCProviderName {provider} --IssuerUrl {shlex.quote(self.issuer)}"
         policy = f'"$(cat {role}.trust.json)"'
         return [
@@ -56,7 +56,7 @@ class Trust:
             *json.dumps(self.policy(), indent=2).splitlines(),
             "POLICY",
             f"aliyun ram CreateRole --RoleName {role} --AssumeRolePolicyDocument {policy}",
-            f"# where {role} exists already: aliyun ram UpdateRole --RoleName {role} --NewAssumeRolePolicyDocument {policy}",
-            "# and what it may do, for instance",
+            f"# if {role} exists already: aliyun ram UpdateRole --RoleName {role} --NewAssumeRolePolicyDocument {policy}",
+            "# its permissions, for instance",
             f"aliyun ram AttachPolicyToRole --PolicyType System --PolicyName AliyunOSSReadOnlyAccess --RoleName {role}",
         ]

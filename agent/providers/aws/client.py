@@ -1,6 +1,6 @@
 """The process's one botocore session and its clients, one for each endpoint, kept for good.
 
-A new client costs 20 ms of the event loop and a new session 60 to 180 ms and 8 MiB, so nothing here is made twice.
+A new client costs 20 ms of the event loop and a new session 60 to 180 ms and 8 MiB, so the process makes each once.
 """
 
 import asyncio
@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agent.errors import RefreshError, Unavailable, without_context
 from agent.providers.aws.credentials import Keys
-from agent.providers.aws.errors import ServiceError
 from agent.providers.aws.regions import DATA
 from agent.providers.aws.transport import Endpoint, Transport
+from agent.providers.exchange import SIGN_IN_PAGE, ServiceError
 
 if TYPE_CHECKING:
     import aiohttp
 
 
 class AwsClients:
-    """Made once, at start, without loading anything; `async with` or `close` ends it."""
+    """One for the process. The constructor loads nothing; `async with` or `close` closes every client."""
 
-    def __init__(self, http: "Callable[[], Awaitable[aiohttp.ClientSession]]", *, patience: float = 10.0) -> None:
+    def __init__(self, http: "Callable[[], Awaitable[aiohttp.ClientSession]]", *, timeout: float = 10.0) -> None:
         self._http = http
-        self._patience = patience
-        """Seconds that one request may take, all in all."""
+        self._timeout = timeout
+        """Seconds for one request in total."""
         self._session: Any = None
         self._clients: dict[Endpoint, Any] = {}
         self._stack = AsyncExitStack()
@@ -38,22 +38,22 @@ class AwsClients:
         await self.close()
 
     async def close(self) -> None:
-        """Ends every client. A later call makes new ones."""
+        """Close every client. A later call makes new ones."""
         self._clients.clear()
         await self._stack.aclose()
 
     async def client(self, endpoint: Endpoint) -> Any:
-        """The unsigned STS client for this endpoint; the same one each time."""
+        """Return the unsigned STS client for this endpoint; the same one each time."""
         async with self._making:
             if endpoint not in self._clients:
                 self._clients[endpoint] = await self._stack.enter_async_context(self._create(endpoint, None))
             return self._clients[endpoint]
 
     async def call(self, endpoint: Endpoint, method: str, parameters: Mapping[str, Any], *, whose: str, keys: Keys | None = None) -> Any:
-        """Asks STS: `method` as botocore calls it, the answer as botocore reads it.
+        """Send a request to STS: `method` as botocore names it, the answer as botocore reads it.
 
-        Signed, where there are keys, by a client that lives as long as the call. Raises RefusedError where STS answers
-        with an error, else Unavailable or Rejected; nothing that was sent or received is in the text or behind it.
+        With keys, a client that lives as long as the call signs the request. Raises ServiceError if STS returns an error,
+        else Unavailable or Rejected; neither the text nor the context repeats anything that was sent or received.
         """
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  # 11 MiB with the client, once an exchange is wanted
         from botocore.parsers import ResponseParserError  # noqa: PLC0415  # the same
@@ -68,24 +68,23 @@ class AwsClients:
                 error.message = f"{whose}: {error.message}"
                 raise
             except ClientError as error:
-                raise _refusal(error.response) from None
+                raise _service_error(error.response) from None
             except (BotoCoreError, ResponseParserError, ArithmeticError, LookupError, RuntimeError, ValueError) as error:
-                # its parser, on what is not STS's XML or a time that is none: the text would quote the answer
+                # botocore's parser, for an answer that is not STS's XML or has an invalid time: the text would quote the answer
                 raise Unavailable(
-                    f"{whose}: {endpoint.url.host} answered with something that STS would not ({type(error).__name__})",
-                    remedy="check provider.endpoint and provider.proxy, and for a sign-in page in between, if this stays",
+                    f"{whose}: cannot read the answer of {endpoint.url.host} ({type(error).__name__})", remedy=SIGN_IN_PAGE
                 ) from None
 
     def _create(self, endpoint: Endpoint, keys: Keys | None) -> Any:
-        """A client, to be entered. Everything it could take from elsewhere is given here."""
+        """Return a client, to be entered. Each of its settings is set here, so it takes none from the environment."""
         from aiobotocore.config import AioConfig  # noqa: PLC0415  # see `call`
         from botocore import UNSIGNED  # noqa: PLC0415
 
-        transport = Transport(self._http, endpoint, self._patience)
+        transport = Transport(self._http, endpoint, self._timeout)
         config = AioConfig(
             http_session_cls=lambda **_: transport,  # only called: no class is needed
-            retries={"total_max_attempts": 1},  # the keeper is the only one that tries again
-            parameter_validation=False,  # settings were validated; botocore's complaint quotes the token
+            retries={"total_max_attempts": 1},  # the keeper is the only retrier
+            parameter_validation=False,  # settings were validated; botocore's error quotes the token
             signature_version=None if keys else UNSIGNED,
             ignore_configured_endpoint_urls=True,
         )
@@ -102,7 +101,7 @@ class AwsClients:
         )
 
 
-def _refusal(response: Mapping[str, Any]) -> ServiceError:
+def _service_error(response: Mapping[str, Any]) -> ServiceError:
     error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
     return ServiceError(
         code=str(error.get("Code") or ""),
@@ -113,7 +112,7 @@ def _refusal(response: Mapping[str, Any]) -> ServiceError:
 
 
 def _session() -> Any:
-    """A session that knows nothing but its defaults: no AWS_* variable, no shared file, no instance metadata."""
+    """Return a session with botocore's defaults alone: no AWS_* variable, no shared file, no instance metadata."""
     from aiobotocore.session import AioSession  # noqa: PLC0415  # see `AwsClients.call`
     from botocore.configprovider import (  # noqa: PLC0415  # the same
         BOTOCORE_DEFAUT_SESSION_VARIABLES,

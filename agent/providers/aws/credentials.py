@@ -1,4 +1,4 @@
-"""The keys of an AWS session: as STS gives them, as files hold them, as the metadata dialects serve them."""
+"""The keys of an AWS session: as STS returns them, as files hold them, as the metadata dialects serve them."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from agent.model import Credential, Paths, Secret
+from agent.providers.aws.settings import AwsSettings
+from agent.providers.exchange import TokenFileCredential
 
 PRINTABLE = re.compile(r"[!-~]{1,16384}")
 """One line in an INI file, one header in a request."""
@@ -16,7 +20,7 @@ PRINTABLE = re.compile(r"[!-~]{1,16384}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys:
-    """What a request is signed with."""
+    """The keys that sign a request."""
 
     access_key_id: str
     secret_access_key: Secret
@@ -43,7 +47,7 @@ class SessionCredential:
     def files(self, paths: Paths) -> Mapping[str, Secret]:
         """`credentials` is an AWS shared credentials file: a process reads it once, so it is for those shorter than the session.
 
-        `x_security_token_expires` is what other writers of such files say the expiry in; SDKs skip it.
+        `x_security_token_expires`: the expiry, as other writers of such files name it; SDKs skip it.
         """
         ini = (
             "[default]\n"
@@ -67,8 +71,37 @@ class SessionCredential:
         }
 
 
+def token_file(settings: AwsSettings, identity: str) -> TokenFileCredential:
+    """Return the files for an SDK that does the exchange itself.
+
+    No `credentialsFile` for a narrowed session: with the token alone an SDK would get the wide one.
+    """
+
+    def files(paths: Paths) -> Mapping[str, Secret]:
+        session = settings.session(identity)
+        ini = (
+            "[default]\n"
+            f"role_arn={settings.role_arn}\n"
+            f"role_session_name={session}\n"
+            f"web_identity_token_file={paths.path('token')}\n"
+            f"region={settings.region}\n"
+        )
+        config = {
+            "roleARN": settings.role_arn,
+            "region": settings.region,
+            "sessionName": session,
+            "audiences": settings.audiences,
+        }
+        if settings.chain:
+            config["chain"] = settings.roles[1:]
+        shown = {"config": Secret(msgspec.json.encode(config).decode())}
+        return shown if settings.narrowed else {"credentialsFile": Secret(ini), **shown}
+
+    return TokenFileCredential(files)
+
+
 def granted(answer: Mapping[str, Any]) -> tuple[Keys, datetime] | None:
-    """The keys in STS's answer and when they end, UTC; None where anything of it is missing or garbled."""
+    """Return the keys in STS's answer and when they end, UTC; None if any of it is missing or garbled."""
     given = answer.get("Credentials") or {}
     keys = _keys(given.get("AccessKeyId"), given.get("SecretAccessKey"), given.get("SessionToken"))
     expires_at = given.get("Expiration")
@@ -81,7 +114,7 @@ def granted(answer: Mapping[str, Any]) -> tuple[Keys, datetime] | None:
 
 
 def read_keys(text: str) -> Keys | None:
-    """The keys in a `credentials` file as `SessionCredential` writes it; None where it is not one."""
+    """Return the keys in a `credentials` file as `SessionCredential` writes it; None if it is not one."""
     ini = ConfigParser(interpolation=None, default_section="")
     try:
         ini.read_string(text)

@@ -1,4 +1,4 @@
-"""What has to be created in AWS so that its STS believes an identity: the OIDC provider and the roles' trust policies.
+"""The OIDC provider and the roles' trust policies that make AWS STS trust an identity.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/id_roles_create_for-idp_oidc.html
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_iam-condition-keys.html#condition-keys-wif
@@ -12,24 +12,24 @@ from dataclasses import dataclass
 from typing import Any
 
 VERSION = "2012-10-17"
-"""Of the policy language; the only one of use."""
+"""Of the policy language; the only usable one."""
 TAGS = "https://aws.amazon.com/tags"
-"""The claim by which a token sets session tags; a role has to allow that as well."""
+"""The claim with which a token sets session tags; the role has to allow it as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A role that is taken with the session of the role before it."""
+    """A role that the agent assumes with the session of the role before it."""
 
     role: str
     external_id: str = ""
-    """Where it comes from, such as `provider.chain[0].externalId`; never its value. Empty where there is none."""
+    """Its key, such as `provider.chain[0].externalId`; never its value. Empty if there is none."""
     tagged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """Whom the first role is to trust, and the roles after it."""
+    """The identity that the first role trusts, and the roles after it."""
 
     role: str
     """Its ARN."""
@@ -43,11 +43,11 @@ class Trust:
 
     @property
     def provider(self) -> str:
-        """How IAM names the issuer: without its scheme."""
+        """IAM's name of the issuer: without its scheme."""
         return (self.issuer.partition("://")[2] or self.issuer).rstrip("/")
 
     def policy(self) -> dict[str, Any]:
-        """The first role's trust policy. Both conditions: without `sub` every workload of the issuer could take the role."""
+        """Return the first role's trust policy. Both conditions: without `sub` every workload of the issuer could assume the role."""
         _, partition, _, _, account, _ = self.role.split(":", 5)
         return _policy(
             {"Federated": f"arn:{partition}:iam::{account}:oidc-provider/{self.provider}"},
@@ -56,16 +56,16 @@ class Trust:
         )
 
     def lines(self) -> list[str]:
-        """Commands for a shell with the rights to run them; the remarks between them are the shell's comments.
+        """Return commands for a shell with the rights to run them; the remarks between them are the shell's comments.
 
-        None for an issuer that is no plain URL: it comes from a token, and must not become a command.
+        Empty if the issuer is not a plain URL: it comes from a token, and must not become a command.
         """
         if not re.fullmatch(r"[\x21-\x7e]+", self.issuer):
             return []
         first = _role_name(self.role)
         text = ["# once for each account: the issuer as an IAM OIDC provider"]
         if not self.issuer.startswith("https://"):
-            text.append(f"# {self.issuer} is no https URL: IAM takes no other, and AWS has to fetch its documents over the Internet")
+            text.append(f"# {self.issuer} is not an https URL: IAM accepts no other, and AWS has to fetch its documents over the Internet")
         text.append(
             f"aws iam create-open-id-connect-provider --url {shlex.quote(f'https://{self.provider}')}"
             f" --client-id-list {' '.join(shlex.quote(one) for one in self.audiences)}"
@@ -79,7 +79,7 @@ class Trust:
             text += _role(step.role, policy)
             before = step.role
         update = f"aws iam update-assume-role-policy --role-name {first} --policy-document file://{first}.trust.json"
-        text.append(f"# where {first} exists already: {update}")
+        text.append(f"# if {first} exists already: {update}")
         return text
 
 

@@ -1,4 +1,4 @@
-"""Which Microsoft Entra ID: one of the national clouds, or somebody's own.
+"""The Microsoft Entra ID to ask: one of the national clouds, or a private one.
 
 https://learn.microsoft.com/entra/identity-platform/authentication-national-cloud
 """
@@ -12,16 +12,16 @@ from agent.settings import Scalar, Url, scalar
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """A cloud that Microsoft, or for China 21Vianet, runs."""
+    """A cloud that Microsoft runs, or 21Vianet in China."""
 
     host: str
     """As azure-identity's AzureAuthorityHosts has it."""
     management: str
-    """Azure Resource Manager: what a token is for where nothing else is said."""
+    """Azure Resource Manager: the resource of a token if no scope is configured."""
     name: str
     """As the Kubernetes cloud provider calls it."""
     az: str
-    """As `az cloud set` does."""
+    """As `az cloud set` calls it."""
 
 
 CLOUDS = {
@@ -35,10 +35,10 @@ CLOUDS = {
 
 @scalar
 class Authority(Scalar):
-    """`public`, `usgovernment`, `china`, or the https URL of another; azure-identity takes no http one."""
+    """`public`, `usgovernment`, `china`, or the https URL of another; azure-identity refuses http."""
 
     url: str
-    """Of scheme, host and port, without a slash at the end."""
+    """Scheme, host and port, without a slash at the end."""
     pattern = r"^(public|usgovernment|china|https://[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]{1,5})?/?)$(?!\n)"
     allowed = "public, usgovernment, china, or https://HOST without user, path, or dot at the end"
 
@@ -52,7 +52,7 @@ class Authority(Scalar):
 
     @property
     def cloud(self) -> Cloud | None:
-        """The one it is of; None for somebody's own."""
+        """The cloud of this authority; None for a private one."""
         return next((cloud for cloud in CLOUDS.values() if f"https://{cloud.host}" == self.url), None)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What Entra gives, and what leads an SDK there: written to files, handed to the metadata dialects."""
+"""The access tokens of Entra, and the files that lead an SDK there: as files hold them, as the metadata dialects serve them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,19 +10,13 @@ import msgspec
 from agent.model import Paths, Secret
 from agent.providers.azure import environment
 from agent.providers.azure.settings import AzureSettings
+from agent.providers.exchange import TokenFileCredential
 
 
-class TokenFileCredential:
-    """What an SDK needs to do the exchange itself. Holds no secret and no clock of its own."""
+def token_file(settings: AzureSettings) -> TokenFileCredential:
+    """Return the files for an SDK that does the exchange itself."""
 
-    issued_at: datetime | None = None
-    expires_at: datetime | None = None
-
-    def __init__(self, settings: AzureSettings) -> None:
-        self._settings = settings
-
-    def files(self, paths: Paths) -> Mapping[str, Secret]:
-        settings = self._settings
+    def files(paths: Paths) -> Mapping[str, Secret]:
         who: dict[str, Any] = {"tenant": settings.tenant_id, "client": settings.client_id, "authority": settings.authority}
         dotenv = settings.format == "dotenv"
         text = environment.dotenv(environment.token_file(paths, **who)) if dotenv else environment.azure_json(paths, **who)
@@ -35,13 +29,12 @@ class TokenFileCredential:
         }
         return {"credentialsFile": Secret(text), "config": Secret(msgspec.json.encode(config).decode())}
 
-    def document(self) -> Mapping[str, Any]:
-        return {}
+    return TokenFileCredential(files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessToken:
-    """An access token for one resource. It lies in no file: no SDK of Azure's reads one."""
+    """An access token for one resource. It is not stored in a file: no SDK of Azure's reads one."""
 
     value: Secret
     issued_at: datetime

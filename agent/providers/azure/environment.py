@@ -1,7 +1,7 @@
-"""What makes Azure's SDKs use an identity, from its files or from the endpoint.
+"""The variables and files that make Azure's SDKs use an identity, from its files or from the endpoint.
 
-DefaultAzureCredential's order: environment (secret, certificate, password), workload identity, managed identity; so what
-would win over the token file, or choose another, is cleared.
+DefaultAzureCredential's order: environment (secret, certificate, password), workload identity, managed identity; so
+each variable that wins over the token file, or chooses another credential, is unset.
 https://learn.microsoft.com/python/api/azure-identity/azure.identity.defaultazurecredential
 https://azure.github.io/azure-workload-identity/docs/installation/mutating-admission-webhook.html
 """
@@ -24,12 +24,12 @@ CHOICE = ("AZURE_TOKEN_CREDENTIALS",)
 MANAGED = ("IDENTITY_ENDPOINT", "IDENTITY_HEADER", "IDENTITY_SERVER_THUMBPRINT", "IMDS_ENDPOINT", "MSI_ENDPOINT", "MSI_SECRET")
 TOKEN_PROXY = ("AZURE_KUBERNETES_TOKEN_PROXY", "AZURE_KUBERNETES_CA_FILE", "AZURE_KUBERNETES_CA_DATA", "AZURE_KUBERNETES_SNI_NAME")
 WORKLOAD = ("AZURE_FEDERATED_TOKEN_FILE", "AZURE_TENANT_ID", "AZURE_CLIENT_ID")
-"""Before managed identity; and a client ID of somebody else's would be asked for."""
+"""These win over managed identity; and an SDK would ask for the client ID that is set here."""
 POD_IDENTITY = "AZURE_POD_IDENTITY_AUTHORITY_HOST"
 
 
 def token_file(paths: Paths, *, tenant: str, client: str, authority: Authority) -> Mapping[str, str]:
-    """The four that azure-workload-identity's webhook sets, too."""
+    """Return the four variables that azure-workload-identity's webhook also sets."""
     return {
         "AZURE_CLIENT_ID": client,
         "AZURE_TENANT_ID": tenant,
@@ -39,30 +39,30 @@ def token_file(paths: Paths, *, tenant: str, client: str, authority: Authority) 
 
 
 def workload_identity(paths: Paths, *, tenant: str, client: str, authority: Authority) -> EnvVars:
-    """The SDK reads the token file and does the exchange itself."""
+    """Return the variables with which the SDK reads the token file and does the exchange itself."""
     values = token_file(paths, tenant=tenant, client=client, authority=authority)
     return EnvVars(values=values, unset=(*STATIC, *CHOICE, *MANAGED, *TOKEN_PROXY))
 
 
-def served(spot: ServedAt, identity: str) -> EnvVars:
-    """The SDK asks the endpoint, as a managed identity."""
-    if spot.dialect == "azure-imds":
-        return EnvVars(values={POD_IDENTITY: spot.root}, unset=(*STATIC, *CHOICE, *WORKLOAD, *MANAGED), additions=spot.direct)
+def served(at: ServedAt, identity: str) -> EnvVars:
+    """Return the variables with which the SDK asks the endpoint, as a managed identity."""
+    if at.dialect == "azure-imds":
+        return EnvVars(values={POD_IDENTITY: at.root}, unset=(*STATIC, *CHOICE, *WORKLOAD, *MANAGED), additions=at.direct)
     values: dict[str, str | AuthorizationValue] = {
-        "IDENTITY_ENDPOINT": f"{spot.base}/azure/{identity}/token",
-        "IDENTITY_HEADER": AuthorizationValue(authorization=spot.authorization),
+        "IDENTITY_ENDPOINT": f"{at.base}/azure/{identity}/token",
+        "IDENTITY_HEADER": AuthorizationValue(authorization=at.authorization),
     }
     unset = (*STATIC, *CHOICE, *WORKLOAD, *(name for name in MANAGED if name not in values), POD_IDENTITY)
-    return EnvVars(values=values, unset=unset, additions=spot.direct)
+    return EnvVars(values=values, unset=unset, additions=at.direct)
 
 
 def dotenv(values: Mapping[str, str]) -> str:
-    """Return a dotenv file, one line for each variable."""
+    """Return a dotenv file: one line for each variable."""
     return "".join(f"{name}={dotenv_value(value)}\n" for name, value in values.items())
 
 
 def azure_json(paths: Paths, *, tenant: str, client: str, authority: Authority) -> str:
-    """The Kubernetes cloud provider's configuration file, as far as it says who one is.
+    """Return the part of the Kubernetes cloud provider's configuration file that names the identity.
 
     https://cloud-provider-azure.sigs.k8s.io/install/configs/#auth-configs
     """

@@ -1,4 +1,4 @@
-"""What Google gives: read from its answers, written to files, handed to the metadata dialect."""
+"""The tokens of Google: read from its answers, as files hold them, as the metadata dialect serves them."""
 
 import json
 import re
@@ -11,52 +11,43 @@ from agent.claims import read_token
 from agent.errors import Rejected
 from agent.model import Credential, Paths, Secret
 from agent.parsing import json_object
+from agent.providers.exchange import MAX_LIFETIME, TokenFileCredential
 from agent.providers.gcp.requests import JWT
 from agent.providers.gcp.targets import ExchangeTarget
 
 PRINTABLE = re.compile(r"[!-~]{1,16384}")
 """One line in a file, one header in a request."""
-LONGEST = 10 * 366 * 86400.0
-"""Seconds: a token that is said to live longer is a mistake."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenFile:
-    """What an SDK needs to do the exchange itself. Holds no secret and no clock of its own."""
+def token_file(target: ExchangeTarget, config: Mapping[str, Any]) -> TokenFileCredential:
+    """Return the files for an SDK that does the exchange itself. `config`: the settings that the workload may see.
 
-    target: ExchangeTarget
-    config: Mapping[str, Any]
-    """The allow-list of settings that the workload may see."""
-    issued_at: datetime | None = None
-    expires_at: datetime | None = None
+    `credentialsFile` as `gcloud iam workload-identity-pools create-cred-config` writes it: source `file`, and one of two
+    URLs. None if there are delegates: such a file cannot name them. https://google.aip.dev/auth/4117
+    """
 
-    def files(self, paths: Paths) -> Mapping[str, Secret]:
-        """`credentialsFile` as `gcloud iam workload-identity-pools create-cred-config` writes it: source `file`, and one of two URLs.
-
-        None where there are delegates: such a file cannot name them. https://google.aip.dev/auth/4117
-        """
-        files = {"config": Secret(json.dumps({**self.config, "audience": self.target.audience}))}
-        account = self.target.account
+    def files(paths: Paths) -> Mapping[str, Secret]:
+        shown = {"config": Secret(json.dumps({**config, "audience": target.audience}))}
+        account = target.account
         if account and account.delegates:
-            return files
+            return shown
         external: dict[str, Any] = {
-            "universe_domain": self.target.universe,
+            "universe_domain": target.universe,
             "type": "external_account",
-            "audience": self.target.audience,
+            "audience": target.audience,
             "subject_token_type": JWT,
-            "token_url": self.target.token_url,
+            "token_url": target.token_url,
             "credential_source": {"file": paths.path("token"), "format": {"type": "text"}},
         }
         if account is None:
-            external["token_info_url"] = self.target.introspection_url
+            external["token_info_url"] = target.introspection_url
         else:
             external["service_account_impersonation_url"] = account.access_token_url
             if account.lifetime:
                 external["service_account_impersonation"] = {"token_lifetime_seconds": account.lifetime}
-        return {**files, "credentialsFile": Secret(json.dumps(external, indent=2))}
+        return {**shown, "credentialsFile": Secret(json.dumps(external, indent=2))}
 
-    def document(self) -> Mapping[str, Any]:
-        return {}
+    return TokenFileCredential(files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +59,7 @@ class AccessToken:
     expires_at: datetime
     scopes: Sequence[str]
     account: str
-    """Email of the service account; empty where the identity acts as itself."""
+    """Email of the service account; empty if the identity acts as itself."""
     token_file: Credential
 
     def files(self, paths: Paths) -> Mapping[str, Secret]:
@@ -104,20 +95,20 @@ class IdToken:
 
 
 def granted(body: bytes, asked_at: datetime) -> tuple[Secret, datetime] | None:
-    """The access token in an answer and when it ends, UTC; None where anything of it is missing, garbled or absurd.
+    """Return the access token in an answer and when it ends, UTC; None if any of it is missing, garbled or absurd.
 
-    Both spellings: `expires_in` counts from when the service was asked, so that it is never later than the truth.
+    Both spellings: `expires_in` counts from the time of the request, so the result is never later than the true end.
     """
     answer = json_object(body) or {}
     token = access_token(answer.get("access_token", answer.get("accessToken")))
     if token is None:
         return None
     expires_at = _after(answer["expires_in"], asked_at) if "expires_in" in answer else _moment(answer.get("expireTime"))
-    return (token, expires_at) if expires_at and expires_at - asked_at <= timedelta(seconds=LONGEST) else None
+    return (token, expires_at) if expires_at and expires_at - asked_at <= MAX_LIFETIME else None
 
 
 def granted_id_token(body: bytes, asked_at: datetime) -> tuple[Secret, datetime] | None:
-    """The ID token in an answer and when it ends, UTC, as it says itself; None as above."""
+    """Return the ID token in an answer and when it ends, UTC, as its own claim says; None as above."""
     text = (json_object(body) or {}).get("token")
     if not isinstance(text, str):
         return None
@@ -125,25 +116,25 @@ def granted_id_token(body: bytes, asked_at: datetime) -> tuple[Secret, datetime]
         token = read_token(text, whose="", now=asked_at)
     except Rejected:
         return None
-    return (token.value, token.expires_at) if token.expires_at - asked_at <= timedelta(seconds=LONGEST) else None
+    return (token.value, token.expires_at) if token.expires_at - asked_at <= MAX_LIFETIME else None
 
 
 def access_token(text: object) -> Secret | None:
-    """The text as a token that can be written as one line and sent in a header; None where it cannot."""
+    """Return the text as a token that fits in one line and in a header; None if it does not."""
     return Secret(text) if isinstance(text, str) and PRINTABLE.fullmatch(text) else None
 
 
 def _after(seconds: object, start: datetime) -> datetime | None:
-    """Some services write the number as text, as google-auth knows."""
+    """Return the end. Some services write the number as text, which google-auth also accepts."""
     if isinstance(seconds, str) and re.fullmatch(r"-?[0-9]{1,12}", seconds, re.ASCII):
         seconds = int(seconds)
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not -LONGEST <= seconds <= LONGEST:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not abs(seconds) <= MAX_LIFETIME.total_seconds():
         return None
     return start + timedelta(seconds=seconds)
 
 
 def _moment(text: object) -> datetime | None:
-    """RFC 3339, as protocol buffers write a Timestamp: always in UTC, with or without a fraction."""
+    """Return a time in RFC 3339 as protocol buffers write a Timestamp: in UTC, with or without a fraction. None if it is not one."""
     if not isinstance(text, str) or not re.fullmatch(r"[0-9-]{10}T[0-9:]{8}(\.[0-9]{1,9})?Z", text, re.ASCII):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What has to be created in Google Cloud so that it believes an identity: pool, provider, and who may act as whom.
+"""The resources that make Google Cloud trust an identity: pool, provider, and IAM bindings.
 
 https://cloud.google.com/iam/docs/workload-identity-federation-with-other-providers
 https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity
@@ -9,27 +9,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 USER, CREATOR = "roles/iam.workloadIdentityUser", "roles/iam.serviceAccountTokenCreator"
-LONGEST_SUBJECT = 127
-"""Bytes of `google.subject`."""
+MAX_SUBJECT_BYTES = 127
+"""Of `google.subject`."""
 SUBJECT = "system:serviceaccount:"
 """Before namespace and name of a Kubernetes ServiceAccount."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """Who is to be believed, and as whom it acts."""
+    """The identity that Google trusts, and the service account that it acts as."""
 
     provider: str
-    """`projects/N/…/providers/Q`; empty in GKE, whose pool is there already."""
+    """`projects/N/…/providers/Q`; empty in GKE, which has a pool already."""
     issuer: str
     """The token's `iss`."""
     subject: str
     audiences: Sequence[str]
     """Of the token."""
     default_audience: bool = True
-    """Whether Google accepts them without being told."""
+    """Whether Google accepts these audiences without `--allowed-audiences`."""
     account: str = ""
-    """Email of the service account; empty where the identity acts as itself."""
+    """Email of the service account; empty if the identity acts as itself."""
     delegates: Sequence[str] = ()
 
     @property
@@ -44,26 +44,26 @@ class Trust:
 
     @property
     def believer(self) -> str:
-        """Who believes the token."""
+        """The provider or pool that trusts the token."""
         return self.provider or "the cluster's workload identity pool"
 
     def update(self, flag: str) -> str:
-        """The command that changes the provider."""
+        """Return the command that changes the provider."""
         return f"gcloud iam workload-identity-pools providers update-oidc {self._place()} {shlex.quote(flag)}"
 
     def denied(self) -> str:
-        """What to type where IAM did not let the identity act as the service account."""
-        return f"type: {self._bindings()[0]}" + (", and let each delegate act as the next" if self.delegates else "")
+        """Return the remedy if IAM did not let the identity act as the service account."""
+        return f"run: {self._bindings()[0]}" + (", and let each delegate act as the next" if self.delegates else "")
 
     def lines(self) -> list[str]:
-        """Commands for a shell with the rights to run them; the remarks between them are the shell's comments."""
+        """Return commands for a shell with the rights to run them; the remarks between them are the shell's comments."""
         return [*(self._created() if self.provider else []), *self._allowed()]
 
     def _created(self) -> list[str]:
         _, project, _, _, _, pool, _, _ = self.provider.split("/")
         text = ["# once: the pool, and the issuer as its provider"]
         if not self.issuer.startswith("https://"):
-            text.append(f"# {self.issuer} is no https URL, and Google takes no other, whether or not it is given the keys")
+            text.append(f"# {self.issuer} is not an https URL, and Google accepts no other, even if the keys are uploaded")
         text.append(f"gcloud iam workload-identity-pools create {pool} --project={project} --location=global")
         audiences = "" if self.default_audience else " " + shlex.quote(f"--allowed-audiences={','.join(self.audiences)}")
         text.append(
@@ -71,24 +71,24 @@ class Trust:
             f" {shlex.quote(f'--issuer-uri={self.issuer}')} --attribute-mapping=google.subject=assertion.sub{audiences}"
         )
         text.append(
-            "# where Google cannot reach the issuer: wi-agent issuer export DIR, and --jwk-json-path with its key set, after each rotation"
+            "# if Google cannot reach the issuer: wi-agent issuer export DIR, and --jwk-json-path with its key set, after each rotation"
         )
-        if len(self.subject.encode()) > LONGEST_SUBJECT:
+        if len(self.subject.encode()) > MAX_SUBJECT_BYTES:
             text.append(
-                f"# the subject has more than the {LONGEST_SUBJECT} bytes that google.subject may have: shorten it, or map a part of it"
+                f"# the subject has more than the {MAX_SUBJECT_BYTES} bytes that google.subject may have: shorten it, or map a part of it"
             )
         return text
 
     def _allowed(self) -> list[str]:
         if self.account:
-            return [f"# who may act as {self.account}", *self._bindings()]
+            return [f"# the permission to act as {self.account}", *self._bindings()]
         return [
-            "# what the identity may do, for each resource; a bucket, say",
+            "# the permissions of the identity, for each resource; a bucket, say",
             f"gcloud storage buckets add-iam-policy-binding gs://BUCKET --role=roles/storage.objectViewer {self._member(self.principal)}",
         ]
 
     def _bindings(self) -> list[str]:
-        """One for each step from the identity to the service account."""
+        """Return a command for each step from the identity to the service account."""
         steps = [*self.delegates, self.account]
         members = [self.principal, *(f"serviceAccount:{email}" for email in self.delegates)]
         roles = [USER, *(CREATOR for _ in self.delegates)]

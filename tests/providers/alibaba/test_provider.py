@@ -15,7 +15,6 @@ import pytest
 
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.model import Credential, Delivery, Paths, PriorDelivery, Secret
-from agent.providers.alibaba.provider import environment, faults, session_name, trust_of
 from agent.providers.alibaba.trust import Trust as RoleTrust
 from tests.fakes import FakeClock
 from tests.servers.alibaba import HOST, page, refuse, refuse_in_xml
@@ -63,7 +62,7 @@ async def test_a_token_becomes_a_session_of_the_role(alibaba: AlibabaCloud) -> N
     assert document["Expiration"] == credential.expires_at == session.expires_at.replace(microsecond=0)
     assert credential.issued_at is not None
     assert before <= credential.issued_at <= datetime.now(UTC)
-    assert (session.role, session.name, session.subject) == (ROLE, session_name(alibaba_settings(), "oss-reader"), SUBJECT)
+    assert (session.role, session.name, session.subject) == (ROLE, alibaba_settings().session("oss-reader"), SUBJECT)
     assert provider.host == f"127.0.0.1:{alibaba.sts.port}"
     assert (session.secret in repr(credential), session.token in repr(document)) == (False, False)
 
@@ -232,7 +231,7 @@ async def test_an_answer_that_is_not_of_sts_is_unavailable(alibaba: AlibabaCloud
     alibaba.sts.instead = page(200, text)
     error = await failure(alibaba)
     assert isinstance(error, Unavailable)
-    assert "no complete session" in error.message
+    assert "an incomplete session" in error.message
 
 
 GRANT = {"AccessKeyId": "STS.x", "AccessKeySecret": "s" * 40, "SecurityToken": "t" * 90}
@@ -241,16 +240,16 @@ GRANT = {"AccessKeyId": "STS.x", "AccessKeySecret": "s" * 40, "SecurityToken": "
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        ({"Expiration": None}, "no complete session"),
-        ({"Expiration": 4102444800}, "no complete session"),
-        ({"Expiration": "soon"}, "no complete session"),
-        ({"Expiration": "2030-01-01T00:00:00"}, "no complete session"),
-        ({"Expiration": "9999-12-31T23:59:59-14:00"}, "no complete session"),
+        ({"Expiration": None}, "an incomplete session"),
+        ({"Expiration": 4102444800}, "an incomplete session"),
+        ({"Expiration": "soon"}, "an incomplete session"),
+        ({"Expiration": "2030-01-01T00:00:00"}, "an incomplete session"),
+        ({"Expiration": "9999-12-31T23:59:59-14:00"}, "an incomplete session"),
         ({"Expiration": "2020-01-01T00:00:00Z"}, "has ended already"),
-        ({"Expiration": "2999-01-01T00:00:00Z"}, "an endless session"),
-        ({"AccessKeySecret": ""}, "no complete session"),
-        ({"SecurityToken": "one\n[other]"}, "no complete session"),
-        ({"AccessKeyId": ["STS.x"]}, "no complete session"),
+        ({"Expiration": "2999-01-01T00:00:00Z"}, "a session that never ends"),
+        ({"AccessKeySecret": ""}, "an incomplete session"),
+        ({"SecurityToken": "one\n[other]"}, "an incomplete session"),
+        ({"AccessKeyId": ["STS.x"]}, "an incomplete session"),
     ],
     ids=str,
 )
@@ -363,7 +362,7 @@ async def test_the_token_file_form_is_an_ini_that_names_the_token(alibaba: Aliba
         "role_arn": ROLE,
         "oidc_provider_arn": PROVIDER,
         "oidc_token_file_path": f"{PATHS.directory}/token",
-        "role_session_name": session_name(alibaba_settings(), "oss-reader"),
+        "role_session_name": alibaba_settings().session("oss-reader"),
     }
 
 
@@ -371,24 +370,24 @@ async def test_the_token_file_form_is_an_ini_that_names_the_token(alibaba: Aliba
 async def test_a_path_that_sdks_would_misread_is_written_in_no_ini(alibaba: AlibabaCloud, directory: str) -> None:
     paths = Paths(directory=PurePosixPath(directory))
     assert set((await alibaba.provider(exchange=False).exchange(None)).files(paths)) == {"config"}
-    found = environment(alibaba_settings(), "oss-reader", paths)
+    found = alibaba_settings().environment("oss-reader", paths)
     assert "ALIBABA_CLOUD_CREDENTIALS_FILE" in found.unset
     assert found.values["ALIBABA_CLOUD_OIDC_TOKEN_FILE"] == f"{directory}/token"
 
 
 def test_the_variables_leave_an_sdk_one_way_only() -> None:
-    found = environment(alibaba_settings(), "oss-reader", PATHS)
+    found = alibaba_settings().environment("oss-reader", PATHS)
     assert found.values == {
         "ALIBABA_CLOUD_ROLE_ARN": ROLE,
         "ALIBABA_CLOUD_OIDC_PROVIDER_ARN": PROVIDER,
         "ALIBABA_CLOUD_OIDC_TOKEN_FILE": f"{PATHS.directory}/token",
-        "ALIBABA_CLOUD_ROLE_SESSION_NAME": session_name(alibaba_settings(), "oss-reader"),
+        "ALIBABA_CLOUD_ROLE_SESSION_NAME": alibaba_settings().session("oss-reader"),
         "ALIBABA_CLOUD_CREDENTIALS_FILE": f"{PATHS.directory}/credentialsFile",
         "ALIBABA_CLOUD_ECS_METADATA_DISABLED": "true",
         "ALIBABA_CLOUD_CLI_PROFILE_DISABLED": "true",
     }
     assert {"ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_CREDENTIALS_URI", "ALIBABA_CLOUD_STS_REGION"} <= set(found.unset)
-    inside = environment(alibaba_settings(region="cn-beijing", vpc=True), "oss-reader", PATHS)
+    inside = alibaba_settings(region="cn-beijing", vpc=True).environment("oss-reader", PATHS)
     assert inside.values["ALIBABA_CLOUD_STS_REGION"] == "cn-beijing"
     assert inside.values["ALIBABA_CLOUD_VPC_ENDPOINT_ENABLED"] == "true"
     assert not set(inside.values) & set(inside.unset)
@@ -431,7 +430,7 @@ async def test_the_token_and_nothing_else_leaves_for_the_configured_host(
     ids=str,
 )
 def test_settings_that_cannot_work_together_are_named(settings: dict[str, Any], fields: list[str]) -> None:
-    assert [field for field, _ in faults(alibaba_settings(**settings))] == fields
+    assert [field for field, _ in alibaba_settings(**settings).faults()] == fields
 
 
 def test_the_host_is_that_of_the_region_or_of_the_vpc_unless_configured() -> None:
@@ -499,14 +498,14 @@ def test_what_only_looks_like_it_is_refused(field: str, value: str) -> None:
 def test_a_session_name_is_stable_unlike_any_other_identitys_and_of_what_alibaba_allows() -> None:
     settings = alibaba_settings()
     long = "demo." + "x" * 200
-    assert session_name(settings, "a") == session_name(settings, "a") != session_name(settings, "b")
-    assert session_name(settings, "a") != session_name(alibaba_settings(roleArn=OTHER), "a")
-    assert len(session_name(settings, long)) <= 64
-    alibaba_settings(sessionName=session_name(settings, long))
+    assert settings.session("a") == settings.session("a") != settings.session("b")
+    assert settings.session("a") != alibaba_settings(roleArn=OTHER).session("a")
+    assert len(settings.session(long)) <= 64
+    alibaba_settings(sessionName=settings.session(long))
 
 
 def test_the_trust_to_create_names_issuer_audience_and_subject_by_equality() -> None:
-    trust = trust_of(alibaba_settings(), issuer="https://issuer.example", subject=SUBJECT)
+    trust = alibaba_settings().trust(issuer="https://issuer.example", subject=SUBJECT)
     condition = trust.policy()["Statement"][0]["Condition"]
     equal = {"oidc:iss": ["https://issuer.example"], "oidc:aud": ["sts.aliyuncs.com"], "oidc:sub": [SUBJECT]}
     assert condition == {"StringEquals": equal}
@@ -514,7 +513,7 @@ def test_the_trust_to_create_names_issuer_audience_and_subject_by_equality() -> 
     assert "aliyun ims CreateOIDCProvider --OIDCProviderName cluster --IssuerUrl https://issuer.example" in text
     assert "aliyun ram CreateRole --RoleName oss-reader" in text
     subprocess.run(["sh", "-n"], input=text, text=True, check=True)
-    assert "no https URL" in "\n".join(trust_of(alibaba_settings(), issuer="http://i", subject="x").lines())
+    assert "not an https URL" in "\n".join(alibaba_settings().trust(issuer="http://i", subject="x").lines())
 
 
 def test_an_issuer_out_of_a_token_becomes_no_command() -> None:

@@ -254,16 +254,16 @@ def test_what_does_not_exchange_loads_no_sdk() -> None:
     program = """
 import asyncio, sys
 from random import Random
-from agent.providers.aws.client import AwsClients
 from agent.clock import WallClock
-from agent.providers.aws.provider import AwsProvider, AwsSettings
+from agent.providers.aws.provider import AwsProvider
+from agent.providers.aws.settings import AwsSettings
 from agent.settings import convert
 from agent.counters import Counters
-from agent.toolbox import Toolbox
+from agent.toolbox import Resources, Toolbox
 
 async def main():
-    async with AwsClients(None) as aws:
-        toolbox = Toolbox(clock=WallClock(), random=Random(), counters=Counters(), http=None, aws=aws)
+    async with Resources(None) as resources:
+        toolbox = Toolbox(clock=WallClock(), random=Random(), counters=Counters(), http=None, resources=resources)
         settings = {"type": "aws", "roleArn": "arn:aws:iam::123456789012:role/r", "region": "eu-west-1", "exchange": False}
         await AwsProvider(convert(settings, AwsSettings), "demo", toolbox).exchange(None)
 

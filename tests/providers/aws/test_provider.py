@@ -14,7 +14,6 @@ from aiohttp import web
 
 from agent.errors import RefreshError, Rejected, Unavailable
 from agent.model import Credential, Delivery, Paths, PriorDelivery, Secret
-from agent.providers.aws.provider import environment, faults
 from tests.servers.cloud import ROLE, Cloud, aws_settings, cloud
 from tests.servers.issuer import SUBJECT, rsa_key
 from tests.servers.sts import Trust, page, refuse
@@ -392,10 +391,10 @@ async def test_files_that_hold_no_session_restore_nothing(aws: Cloud, text: str 
 def test_a_narrowed_session_leaves_no_file_that_gives_the_wide_one() -> None:
     paths = Paths(directory=PurePosixPath("/x"))
     for settings in ({"policy": "{}"}, {"chain": [{"roleArn": SECOND}]}, {"policyArns": ["arn:aws:iam::aws:policy/ReadOnlyAccess"]}):
-        found = environment(aws_settings(**settings), "s3-reader", paths).values
+        found = aws_settings(**settings).environment("s3-reader", paths).values
         assert found["AWS_SHARED_CREDENTIALS_FILE"] == "/x/credentials"
         assert not any("WEB_IDENTITY" in name for name in found)
-    assert environment(aws_settings(), "s3-reader", paths).values["AWS_WEB_IDENTITY_TOKEN_FILE"] == "/x/token"
+    assert aws_settings().environment("s3-reader", paths).values["AWS_WEB_IDENTITY_TOKEN_FILE"] == "/x/token"
 
 
 async def test_the_narrowed_sessions_files_say_no_token_file(aws: Cloud) -> None:
@@ -437,7 +436,7 @@ FAULTS: list[tuple[dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("settings", "fields"), FAULTS, ids=str)
 def test_settings_that_cannot_work_together_are_named(settings: dict[str, Any], fields: list[str]) -> None:
-    assert [field for field, _ in faults(aws_settings(**settings))] == fields
+    assert [field for field, _ in aws_settings(**settings).faults()] == fields
 
 
 def test_the_host_is_that_of_the_region_unless_configured() -> None:

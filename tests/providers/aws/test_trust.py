@@ -4,8 +4,6 @@ import json
 import re
 from typing import Any
 
-from agent.providers import trust
-from agent.providers.aws.provider import trust_of
 from agent.providers.aws.trust import TAGS
 from tests.servers.cloud import ROLE, aws_settings
 
@@ -15,7 +13,7 @@ SUBJECT = "system:serviceaccount:demo:s3-reader"
 
 def lines(**settings: Any) -> str:
     """All that is printed."""
-    return "\n".join(trust(aws_settings(**settings), issuer=ISSUER, subject=SUBJECT))
+    return "\n".join(aws_settings(**settings).trust_commands(issuer=ISSUER, subject=SUBJECT))
 
 
 def policies(text: str) -> list[dict[str, Any]]:
@@ -48,7 +46,7 @@ def test_the_commands_name_issuer_audience_role_and_path():
     text = lines(roleArn="arn:aws:iam::123456789012:role/team/s3-reader")
     assert "aws iam create-open-id-connect-provider --url https://issuer.example/tenant/one --client-id-list sts.amazonaws.com\n" in text
     assert "aws iam create-role --role-name s3-reader --path /team/ --assume-role-policy-document file://s3-reader.trust.json\n" in text
-    assert "no https URL" not in text
+    assert "not an https URL" not in text
 
 
 def test_another_partition_is_that_of_the_role():
@@ -73,20 +71,20 @@ def test_a_chain_prints_each_role_and_no_external_id():
 
 
 def test_a_token_that_sets_session_tags_needs_one_more_action():
-    made = trust_of(aws_settings(), issuer=ISSUER, subject=SUBJECT, claims={TAGS: {}})
+    made = aws_settings().trust(issuer=ISSUER, subject=SUBJECT, claims={TAGS: {}})
     assert made.policy()["Statement"][0]["Action"] == ["sts:AssumeRoleWithWebIdentity", "sts:TagSession"]
 
 
 def test_an_issuer_over_http_is_said_to_be_of_no_use_to_aws():
-    text = "\n".join(trust(aws_settings(), issuer="http://127.0.0.1:9482", subject=SUBJECT))
-    assert "http://127.0.0.1:9482 is no https URL" in text
+    text = "\n".join(aws_settings().trust_commands(issuer="http://127.0.0.1:9482", subject=SUBJECT))
+    assert "http://127.0.0.1:9482 is not an https URL" in text
 
 
 def test_what_somebody_else_wrote_stays_one_word_of_the_shell():
-    text = "\n".join(trust(aws_settings(), issuer="https://issuer.example/$(id)", subject="x'; id #\nPOLICY\nid"))
+    text = "\n".join(aws_settings().trust_commands(issuer="https://issuer.example/$(id)", subject="x'; id #\nPOLICY\nid"))
     assert "--url 'https://issuer.example/$(id)' " in text
     assert len(re.findall(r"^POLICY$", text, re.MULTILINE)) == 1
 
 
 def test_an_issuer_that_would_end_a_comment_gets_no_commands():
-    assert list(trust(aws_settings(), issuer="http://x\nid", subject=SUBJECT)) == []
+    assert list(aws_settings().trust_commands(issuer="http://x\nid", subject=SUBJECT)) == []

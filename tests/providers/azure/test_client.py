@@ -149,7 +149,7 @@ import asyncio, sys
 CLOUDS = ("azure", "msal", "botocore", "aiobotocore", "google.auth", "alibabacloud_credentials", "requests")
 from agent.providers import build
 from agent.settings import convert
-from agent.providers.azure.provider import AzureSettings
+from agent.providers.azure.settings import AzureSettings
 from agent.http.session import Session
 from agent.toolbox import Toolbox
 from agent.clock import WallClock

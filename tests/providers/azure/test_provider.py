@@ -14,7 +14,6 @@ from dotenv import dotenv_values
 
 from agent.errors import Rejected, Unavailable
 from agent.model import Delivery, Paths, PriorDelivery, Secret
-from agent.providers.azure.provider import environment, trust_of, variant_of, variants
 from tests.servers.azure import Azure, azure, azure_settings, failure
 from tests.servers.entra import AUDIENCE, CLIENT, TENANT
 from tests.servers.issuer import SUBJECT, rsa_key
@@ -61,7 +60,7 @@ async def test_each_exchange_sends_the_token_it_is_given_and_brings_another_one(
 
 async def test_each_scope_is_a_variant_with_a_clock_of_its_own(cloud: Azure) -> None:
     settings = {"scopes": [f"{VAULT}/.default", f"{STORAGE}/.default", "https://eventhubs.azure.net//.default"]}
-    assert variants(azure_settings(**settings)) == (STORAGE, "https://eventhubs.azure.net/")
+    assert azure_settings(**settings).variants() == (STORAGE, "https://eventhubs.azure.net/")
     provider, token = cloud.provider(**settings), cloud.token()
     first = await provider.exchange(token)
     cloud.entra.lifetime = 30
@@ -100,7 +99,7 @@ async def test_only_what_is_configured_can_be_asked_for(cloud: Azure) -> None:
 )
 def test_a_resource_asked_for_at_run_time_is_kept_under_what_the_configuration_calls_it(resource: str, found: str | None) -> None:
     settings = azure_settings(scopes=[f"{VAULT}/.default", f"{STORAGE}/.default"], resources=["https://eventhubs.azure.net/"])
-    assert variant_of(settings, resource) == found
+    assert settings.variant_of(resource) == found
 
 
 Row = tuple[str, Callable[[Azure], Any], str, str]
@@ -213,7 +212,7 @@ async def test_exchange_false_leaves_all_of_it_to_the_sdk(cloud: Azure) -> None:
     assert restored is not None
     assert restored.files(PATHS) == credential.files(PATHS)
     assert cloud.entra.requests == 0
-    assert variants(azure_settings(exchange=False)) == ()
+    assert azure_settings(exchange=False).variants() == ()
 
 
 async def test_an_access_token_lies_in_no_file_so_that_none_is_restored(cloud: Azure) -> None:
@@ -265,7 +264,7 @@ async def test_azure_json_is_what_the_kubernetes_cloud_provider_reads(cloud: Azu
 
 
 def test_the_environment_is_one_way_only() -> None:
-    found = environment(azure_settings(authority="usgovernment"), "vault-reader", PATHS)
+    found = azure_settings(authority="usgovernment").environment("vault-reader", PATHS)
     assert found.values == {
         "AZURE_CLIENT_ID": CLIENT,
         "AZURE_TENANT_ID": TENANT,
@@ -277,7 +276,7 @@ def test_the_environment_is_one_way_only() -> None:
 
 
 def test_the_trust_to_create_is_what_the_servers_of_these_tests_demand() -> None:
-    trust = trust_of(azure_settings(), issuer="https://issuer.example", subject=SUBJECT)
+    trust = azure_settings().trust(issuer="https://issuer.example", subject=SUBJECT)
     assert trust.credential() == {
         "name": trust.name,
         "issuer": "https://issuer.example",
@@ -289,9 +288,9 @@ def test_the_trust_to_create_is_what_the_servers_of_these_tests_demand() -> None
     created = next(line for line in lines if line.startswith("az ad app federated-credential create"))
     assert json.loads(created.partition("--parameters '")[2].rstrip("'")) == trust.credential()
     assert any(f"--subject {SUBJECT}" in line for line in lines)
-    china = trust_of(azure_settings(authority="china"), issuer="http://issuer.example", subject="it's").lines()
+    china = azure_settings(authority="china").trust(issuer="http://issuer.example", subject="it's").lines()
     assert "az cloud set --name AzureChinaCloud" in china
-    assert "no https URL" in china[0]
+    assert "not an https URL" in china[0]
     assert any("""--subject 'it'"'"'s'""" in line for line in china)
 
 
@@ -299,7 +298,7 @@ def test_the_trust_to_create_is_what_the_servers_of_these_tests_demand() -> None
     "claims", [{"issuer": "https://x\nrm -rf ~"}, {"issuer": "https://x y"}, {"subject": "a\nrm -rf ~"}, {"subject": "\x1b[2J"}], ids=str
 )
 def test_no_token_writes_a_command(claims: dict[str, str]) -> None:
-    assert trust_of(azure_settings(), **{"issuer": "https://issuer.example", "subject": SUBJECT, **claims}).lines() == []
+    assert azure_settings().trust(**{"issuer": "https://issuer.example", "subject": SUBJECT, **claims}).lines() == []
 
 
 @pytest.mark.parametrize("directory", ["/run/a b", "/run/$HOME", "/run/it's mine", '/run/"mine"', "/run/back\\slash", "/run/é"])

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from agent.providers.azure.provider import faults
 from tests.servers.azure import azure_settings
 from tests.servers.entra import CLIENT, TENANT
 
@@ -17,7 +16,7 @@ def accepted(**settings: Any) -> bool:
     import msgspec
 
     try:
-        return not list(faults(azure_settings(**settings)))
+        return not list(azure_settings(**settings).faults())
     except msgspec.ValidationError:
         return False
 
@@ -162,7 +161,7 @@ FAULTS: list[tuple[dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("settings", "fields"), FAULTS, ids=str)
 def test_settings_that_cannot_work_together_are_named(settings: dict[str, Any], fields: list[str]) -> None:
-    assert [field for field, _ in faults(azure_settings(**settings))] == fields
+    assert [field for field, _ in azure_settings(**settings).faults()] == fields
 
 
 def test_the_host_is_the_authoritys_unless_configured() -> None:

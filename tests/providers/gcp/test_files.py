@@ -9,7 +9,7 @@ import pytest
 
 from agent.errors import NotReady, Rejected
 from agent.model import Prepares, PriorDelivery, Secret
-from agent.providers.gcp.provider import environment
+from agent.providers.gcp.credentials import AccessToken
 from tests.providers.gcp.case import MIDDLE, PATHS, STATUS, delivered, failure
 from tests.servers.gcp import ACCOUNT, GKE_AUDIENCE, PATH, Google, answer, gcp_settings, google
 
@@ -54,7 +54,7 @@ async def test_a_metadata_server_that_is_not_there_yet_is_waited_for(cloud: Goog
     cloud.gcp.instead = answer(200, "some-project", path="project-id")
     error = await failure(cloud, **settings)
     assert isinstance(error, Rejected)
-    assert "not as GKE's metadata server would" in error.message, "no Metadata-Flavor: somebody else's"
+    assert "it is not GKE's metadata server" in error.message, "it sends no Metadata-Flavor"
     cloud.gcp.instead = answer(404, "", path="project-id")
     assert "provider.gke" in (await failure(cloud, **settings)).remedy
 
@@ -87,7 +87,10 @@ async def test_exchange_false_leaves_all_of_it_to_the_sdk(cloud: Google) -> None
 async def test_what_a_sink_left_is_the_same_credential(cloud: Google) -> None:
     provider = cloud.provider(serviceAccount=ACCOUNT)
     credential = await provider.exchange(cloud.token())
-    assert provider.restore(delivered(credential)) == credential
+    restored = provider.restore(delivered(credential))
+    assert isinstance(restored, AccessToken)
+    assert replace(restored, token_file=credential.token_file) == credential
+    assert restored.files(PATHS) == credential.files(PATHS)
 
 
 @pytest.mark.parametrize("text", [None, "", "one\ntwo", "a b", "x" * 20000], ids=lambda text: str(text)[:9])
@@ -127,7 +130,7 @@ async def test_the_places_are_those_of_the_universe_and_the_audience_is_not(clou
     assert external["token_url"] == "https://sts.apis-s3ns.fr/v1/token"
     assert external["service_account_impersonation_url"].startswith("https://iamcredentials.apis-s3ns.fr/v1/")
     assert (external["universe_domain"], external["audience"]) == ("apis-s3ns.fr", f"//iam.googleapis.com/{PATH}")
-    assert environment(settings, "reader", PATHS).values["GOOGLE_CLOUD_UNIVERSE_DOMAIN"] == "apis-s3ns.fr"
+    assert settings.environment("reader", PATHS).values["GOOGLE_CLOUD_UNIVERSE_DOMAIN"] == "apis-s3ns.fr"
 
 
 PROJECTS: list[tuple[dict[str, Any], str | None]] = [
@@ -143,18 +146,18 @@ PROJECTS: list[tuple[dict[str, Any], str | None]] = [
 
 @pytest.mark.parametrize(("settings", "project"), PROJECTS, ids=str)
 def test_the_project_is_named_so_that_no_sdk_has_to_ask_for_it(settings: dict[str, Any], project: str | None) -> None:
-    values = environment(gcp_settings(**settings), "reader", PATHS).values
+    values = gcp_settings(**settings).environment("reader", PATHS).values
     assert values.get("GOOGLE_CLOUD_PROJECT") == values.get("CLOUDSDK_CORE_PROJECT") == project
 
 
 def test_gcloud_takes_the_exchanged_token_and_else_the_file_of_the_token() -> None:
     folder = PATHS.directory
-    exchanged = environment(gcp_settings(), "reader", PATHS)
+    exchanged = gcp_settings().environment("reader", PATHS)
     assert exchanged.values["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"] == f"{folder}/credentials"
     assert exchanged.values["GOOGLE_APPLICATION_CREDENTIALS"] == f"{folder}/credentialsFile"
     assert "CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE" in exchanged.unset
-    left = environment(gcp_settings(exchange=False), "reader", PATHS)
+    left = gcp_settings(exchange=False).environment("reader", PATHS)
     assert left.values["CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE"] == f"{folder}/credentialsFile"
     assert "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE" in left.unset
-    narrowed = environment(gcp_settings(serviceAccount=ACCOUNT, delegates=[MIDDLE]), "reader", PATHS)
+    narrowed = gcp_settings(serviceAccount=ACCOUNT, delegates=[MIDDLE]).environment("reader", PATHS)
     assert "GOOGLE_APPLICATION_CREDENTIALS" in narrowed.unset

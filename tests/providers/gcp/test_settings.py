@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.providers.gcp.provider import faults, trust_of
 from tests.providers.gcp.case import MIDDLE, READ_ONLY
 from tests.servers.gcp import ACCOUNT, PATH, gcp_settings
 from tests.servers.issuer import SUBJECT
@@ -115,7 +114,7 @@ REFUSED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("settings", ACCEPTED, ids=str)
 def test_settings_that_google_knows_are_accepted(settings: dict[str, Any]) -> None:
-    assert list(faults(gcp_settings(**settings))) == []
+    assert list(gcp_settings(**settings).faults()) == []
 
 
 @pytest.mark.parametrize("settings", REFUSED, ids=str)
@@ -126,23 +125,23 @@ def test_settings_that_cannot_be_are_refused_by_the_fields_name(settings: dict[s
 def refused(settings: dict[str, Any]) -> set[str]:
     """Fields that are named."""
     try:
-        return {field for field, _ in faults(gcp_settings(**settings))}
+        return {field for field, _ in gcp_settings(**settings).faults()}
     except msgspec.ValidationError as error:
         return {field for field in settings if f"`$.{field}" in str(error)}
 
 
 def test_the_trust_to_create_is_this_identitys_and_no_others() -> None:
     issuer = "https://issuer.example"
-    direct = "\n".join(trust_of(gcp_settings(), issuer=issuer, subject=SUBJECT).lines())
+    direct = "\n".join(gcp_settings().trust(issuer=issuer, subject=SUBJECT).lines())
     pool = "principal://iam.googleapis.com/" + PATH.rpartition("/providers/")[0]
     assert "providers create-oidc demo-issuer --project=123456789012 --location=global --workload-identity-pool=demo-pool" in direct
     assert f"--issuer-uri={issuer} --attribute-mapping=google.subject=assertion.sub\n" in direct
     assert f"--member={pool}/subject/{SUBJECT}" in direct
-    chained = trust_of(gcp_settings(serviceAccount=ACCOUNT, delegates=[MIDDLE], audiences=["a"]), issuer=issuer, subject=SUBJECT).lines()
+    chained = gcp_settings(serviceAccount=ACCOUNT, delegates=[MIDDLE], audiences=["a"]).trust(issuer=issuer, subject=SUBJECT).lines()
     assert "--allowed-audiences=a" in "\n".join(chained)
     assert f"{MIDDLE} --role=roles/iam.workloadIdentityUser --member={pool}/subject/{SUBJECT}" in chained[-2]
     assert f"{ACCOUNT} --role=roles/iam.serviceAccountTokenCreator --member=serviceAccount:{MIDDLE}" in chained[-1]
-    assert "no https URL" in "\n".join(trust_of(gcp_settings(), issuer="http://x", subject=SUBJECT).lines())
-    assert "127 bytes" in "\n".join(trust_of(gcp_settings(), issuer=issuer, subject="s" * 128).lines())
-    gke = trust_of(gcp_settings(gke=True), issuer=issuer, subject=SUBJECT).lines()
+    assert "not an https URL" in "\n".join(gcp_settings().trust(issuer="http://x", subject=SUBJECT).lines())
+    assert "127 bytes" in "\n".join(gcp_settings().trust(issuer=issuer, subject="s" * 128).lines())
+    gke = gcp_settings(gke=True).trust(issuer=issuer, subject=SUBJECT).lines()
     assert "PROJECT_ID.svc.id.goog/subject/ns/demo/sa/s3-reader" in gke[-1]

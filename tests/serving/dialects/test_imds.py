@@ -8,14 +8,14 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.model import Key
-from agent.providers.aws.facts import facts
 from agent.serving.dialects.imds import Imds
 from agent.serving.dialects.session_tokens import Sessions
 from tests.fakes import FakeClock
+from tests.servers.cloud import aws_settings
 from tests.serving.endpoint import CANARIES, NAME, Endpoint, Reply, endpoint
 
 ROLE = "arn:aws:iam::123456789012:role/team/s3-reader-role"
-FACTS = facts(ROLE, "eu-west-1")
+FACTS = aws_settings(roleArn=ROLE).facts()
 BELOW = f"/aws/{NAME}/imds"
 CREDENTIALS = "/latest/meta-data/iam/security-credentials/"
 TTL = "X-aws-ec2-metadata-token-ttl-seconds"
@@ -225,19 +225,19 @@ async def test_alibabas_clients_are_not_taken_for_awss(one: Endpoint, headers: M
 
 
 async def test_the_well_known_paths_are_the_defaults_alone_and_follow_the_configuration(one: Endpoint) -> None:
-    one.enrol("another", dialects=("imds",), facts=facts("arn:aws:iam::123456789012:role/another", "eu-west-1"))
+    one.enrol("another", dialects=("imds",), facts=aws_settings(roleArn="arn:aws:iam::123456789012:role/another").facts())
     one.grant("another", tail="-of-another")
     token = await session(one, "")
     assert (await get(one, CREDENTIALS, token, "")).body == b"s3-reader-role"
     one.enrol(dialects=("imds",), facts=FACTS)
     assert (await get(one, CREDENTIALS, token, "")).status == 404, "nobody's now"
-    one.enrol("another", dialects=("imds",), default=True, facts=facts("arn:aws:iam::123456789012:role/another", "eu-west-1"))
+    one.enrol("another", dialects=("imds",), default=True, facts=aws_settings(roleArn="arn:aws:iam::123456789012:role/another").facts())
     assert (await get(one, CREDENTIALS, token, "")).status == 401, "a session of the one before"
     assert (await get(one, CREDENTIALS, await session(one, ""), "")).body == b"another"
 
 
 async def test_a_role_that_annotations_have_not_named_yet_is_called_by_the_identity(one: Endpoint) -> None:
-    one.enrol(dialects=("imds",), facts=facts("", "eu-west-1"))
+    one.enrol(dialects=("imds",), facts=aws_settings(roleArn="", fromServiceAccount=True).facts())
     token = await session(one)
     assert (await get(one, CREDENTIALS, token)).body == NAME.encode()
     assert (await get(one, f"{CREDENTIALS}{NAME}", token)).status == 200
