@@ -11,7 +11,7 @@ from agent.store import Store
 
 
 class AdminEndpoint:
-    """For Prometheus and for kubelet's probes. Depends on no cloud."""
+    """Answers Prometheus and kubelet's probes. Depends on no cloud."""
 
     def __init__(
         self, store: Store, clock: Clock, scrape: Callable[[str], tuple[bytes, str]], unwell: Callable[[], Sequence[str]] = tuple
@@ -22,12 +22,12 @@ class AdminEndpoint:
         self._expose = scrape
         self._unwell = unwell
         self._turn = asyncio.Lock()
-        """A scrape takes milliseconds in which nobody else is answered: SDKs and probes come between two, however many there are."""
+        """A scrape blocks every other answer for milliseconds; the lock lets SDKs and probes in between two scrapes, however many wait."""
         self._scrapes = 0
-        """Running or waiting. Their connections are not closed for others, so most connections are left to probes and SDKs."""
+        """Running or waiting. Their connections are never closed for new ones, so the limit leaves most connections to probes and SDKs."""
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """One request."""
+        """Answer one request."""
         if request.method not in {"GET", "HEAD"}:
             return web.Response(status=405, text="method not allowed\n", headers={"Allow": "GET, HEAD"})
         path = request.path
@@ -43,7 +43,9 @@ class AdminEndpoint:
 
     async def _scrape(self, accept: str) -> web.Response:
         if self._scrapes >= max(1, most() // 4):
-            return web.Response(status=503, text="too many scrapes wait already\n", headers={"Retry-After": "1"})
+            return web.Response(
+                status=503, text="cannot scrape: too many scrapes already wait; scrape less often\n", headers={"Retry-After": "1"}
+            )
         self._scrapes += 1
         try:
             async with self._turn:
@@ -54,7 +56,7 @@ class AdminEndpoint:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     def _healthy(self) -> web.Response:
-        """That this is answered says that the loop turns."""
+        """Answer 200 unless tasks are dead or hung; any answer shows that the loop runs."""
         if unwell := self._unwell():
             return web.Response(status=503, text="\n".join(unwell) + "\n")
         return web.Response(text="ok\n")

@@ -22,7 +22,7 @@ so that each must be short, however many are open and ask at once."""
 
 
 class Connection(Protocol):
-    """One client's."""
+    """A client's connection."""
 
     @property
     def unread(self) -> int:
@@ -50,7 +50,7 @@ def most() -> int:
 class Capacity:
     """One for the process; each listener is added to it.
 
-    The listener with the most connections gives one up, so that a flood of one listener takes no place of another:
+    The listener with the most connections loses one, so that a flood of one listener takes no place of another:
     probes are answered while the metadata endpoint is flooded, and SDKs while the admin endpoint is.
     """
 
@@ -91,7 +91,7 @@ class Capacity:
     def turn(self) -> asyncio.Future[None]:
         """Return what is done when this request's turn has come: one after the other, so many in each turn of the loop.
 
-        Who needs it no longer sets its result or cancels it.
+        A caller that no longer needs the turn sets its result or cancels it.
         """
         loop = asyncio.get_running_loop()
         turn = loop.create_future()

@@ -1,4 +1,4 @@
-"""aiohttp's own log lines about requests: none that a client can cause at will, and few of the rest."""
+"""Filters aiohttp's own log lines about requests: drops those that a client can cause at will, and limits the rest."""
 
 import logging
 import time
@@ -12,7 +12,7 @@ WINDOW_SECONDS = 60.0
 
 
 class Complaints(logging.Filter):
-    """Drops what the client was told, or what it does by leaving; of the rest, so many lines in a window."""
+    """Drops lines about invalid requests and disconnected clients; limits the number of others in a window."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -14,27 +14,27 @@ from agent.serving.capacity import Capacity
 from agent.serving.complaints import caused_by_client, complaints
 
 Answering = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-KEEPALIVE = 75.0
-"""Seconds that a connection stays open after an answer."""
+KEEPALIVE_SECONDS = 75.0
+"""A connection stays open for so long after an answer."""
 FIRST_REQUEST_SECONDS = 5.0
-"""Time from acceptance in which the whole of a first request has to come."""
+"""Time from acceptance in which the whole first request must arrive."""
 SILENT_SECONDS = 1.0
-"""A connection that has asked nothing for so long is closed before any that was answered."""
-LINGER = 1.0
-"""Seconds in which the rest of a body may come that nobody wants, so that the answer before it is not lost. aiohttp's are 10, in which
-a connection that gave way is remembered, too: thousands a second would be a hundred megabytes."""
-LARGEST_REQUEST = 8192
-"""Bytes that a connection may send before its next request begins, or after, as a body that nobody wants."""
+"""A connection that has sent no request for so long is closed before any that was answered."""
+LINGER_SECONDS = 1.0
+"""Time for the rest of an unused body, so that the client does not lose the answer before it. aiohttp allows 10, and keeps evicted
+connections as long: thousands a second would take a hundred megabytes."""
+MAX_REQUEST_BYTES = 8192
+"""A connection may send so much before its next request begins, or afterwards as an unused body."""
 WRITE_BUFFER_BYTES = 16384
 """Unread bytes of a connection from which on answers wait for the client; asyncio's default is four times as much."""
 TOO_LARGE = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Connections(web.Server):
-    """Those of one listener, as the server that makes them.
+    """The connections of one listener, and the server that creates them.
 
-    Which one gives way is decided by what it has had, not by what it does: a client that keeps asking is never idle, and the one
-    idle longest would be the client that has just connected and was not read yet.
+    The server evicts by what a connection has received, not by how idle it is: a client that keeps asking is never idle, and the
+    longest-idle connection would be the one that has just connected and was not read yet.
     """
 
     def __init__(self, answer: Answering, largest: int, capacity: Capacity) -> None:
@@ -101,7 +101,7 @@ _receive = web.RequestHandler.data_received
 
 
 class _Connection(web.RequestHandler):
-    """Counts what it is sent: aiohttp bounds each header, and lets 128 of them grow to a megabyte."""
+    """Counts the bytes that a client sends: aiohttp limits each header, but lets 128 of them grow to a megabyte."""
 
     __slots__ = ("_largest", "_server", "accepted_at", "heard", "polled", "turn")
 
@@ -110,11 +110,11 @@ class _Connection(web.RequestHandler):
         super().__init__(
             server,
             loop=loop,
-            access_log=None,  # type: ignore[arg-type]  # None is none
+            access_log=None,  # type: ignore[arg-type]  # aiohttp's own annotation lacks None
             logger=complaints,
-            keepalive_timeout=KEEPALIVE,
-            lingering_time=LINGER,
-            auto_decompress=False,  # a thousandfold of what was sent, of a body that nobody wants
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            lingering_time=LINGER_SECONDS,
+            auto_decompress=False,  # an unused body could grow a thousandfold
         )
         self._server = server
         self._largest = largest
@@ -124,7 +124,7 @@ class _Connection(web.RequestHandler):
         self.polled = False
         """Whether the loop has had the occasion to read what was sent with the first packets."""
         self.turn: asyncio.Future[None] | None = None
-        """While its current request waits for nothing but the requests of others."""
+        """Set while its current request waits only for other connections' requests."""
 
     @property
     def silent(self) -> bool:
@@ -148,7 +148,7 @@ class _Connection(web.RequestHandler):
     def evict(self) -> None:
         self._server.forget(self)
         if self.transport:
-            self.transport.abort()  # a mere close waits for whoever does not read, with its file open and its buffer full
+            self.transport.abort()  # a close waits for a client that never reads, with its file open and its buffer full
         self.force_close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -157,7 +157,7 @@ class _Connection(web.RequestHandler):
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         if self._keepalive_handle:  # aiohttp has one time for a first request and for the next
             self._keepalive_handle.cancel()
-            self._next_keepalive_close_time = self._loop.time() + min(FIRST_REQUEST_SECONDS, KEEPALIVE)
+            self._next_keepalive_close_time = self._loop.time() + min(FIRST_REQUEST_SECONDS, KEEPALIVE_SECONDS)
             self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
         self._loop.call_soon(self._loop.call_soon, self._settle)  # reading begins in the next turn of the loop, so this comes after it
 

@@ -1,4 +1,4 @@
-"""The control socket: what `status`, `renew`, `revoke` and `wait` ask. Mode 0600: its file is the only guard.
+"""The control socket, for the commands `status`, `renew`, `revoke` and `wait`. Its file mode 0600 is the only guard.
 
 GET /status · POST /renew with {"names": [...]} or {"all": true} · POST /revoke with {"names": [...]} · GET /wait?timeout=SECONDS
 """
@@ -20,10 +20,10 @@ from agent.serving.status import describe
 from agent.store import Store
 from agent.tasks import TaskFailure
 
-LONGEST = 3600.0
-"""Seconds that a request may wait."""
-RENEWAL = 60.0
-"""Seconds that a renewal may take before the answer says that it goes on."""
+MAX_WAIT_SECONDS = 3600.0
+"""Of one GET /wait."""
+RENEWAL_TIMEOUT_SECONDS = 60.0
+"""After it the answer reports a renewal as pending."""
 
 
 class Operator(Protocol):
@@ -41,7 +41,7 @@ class Operator(Protocol):
 
 
 class ControlEndpoint:
-    """For the person at the same machine."""
+    """Answers the operator on the same machine."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class ControlEndpoint:
         self._operator = operator
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """One request."""
+        """Answer one request."""
         match request.method, request.path:
             case "GET", "/status":
                 return _json(200, self._describe())
@@ -78,7 +78,7 @@ class ControlEndpoint:
 
     async def _wait(self, request: web.BaseRequest) -> web.Response:
         try:
-            timeout = min(LONGEST, max(0.0, float(request.query.get("timeout", "60"))))
+            timeout = min(MAX_WAIT_SECONDS, max(0.0, float(request.query.get("timeout", "60"))))
         except ValueError:
             return _json(400, {"error": "timeout is a number of seconds"})
         try:
@@ -113,14 +113,14 @@ class ControlEndpoint:
         return _json(200, {"revocations": dict(zip(names, results, strict=True))})
 
     async def _revoke_one(self, name: str, by: str) -> str:
-        """What came of it: `revoked`, `forgotten_at_restart` or `failed`."""
+        """Return the result: `revoked`, `forgotten_at_restart` or `failed`."""
         try:
             return "revoked" if self._operator and await self._operator.revoke(name, by) else "forgotten_at_restart"
         except KeyError:
-            return "failed"  # a reload took it away meanwhile
+            return "failed"  # a reload removed it meanwhile
 
     async def _renew_one(self, name: str, *, by_name: bool = True) -> str:
-        """What came of it: `renewed`, `failed`, `too_recent`, `pending` or `revoked`. Only who names it lets a revoked one run again."""
+        """Return the result: `renewed`, `failed`, `too_recent`, `pending` or `revoked`. A revoked identity runs again only if named."""
         if self._operator and name in self._operator.revoked:
             if not by_name:
                 return "revoked"
@@ -133,19 +133,19 @@ class ControlEndpoint:
         if not self._store.renew(name, self._clock.now()):
             return "too_recent"
         try:
-            async with asyncio.timeout(RENEWAL):
+            async with asyncio.timeout(RENEWAL_TIMEOUT_SECONDS):
                 while record.attempts == before:
                     await record.news.wait()
                     if self._store.record(Key(name)) is not record:
-                        return "failed"  # it is gone
+                        return "failed"  # the identity was removed
         except TimeoutError:
             return "pending"
         return "failed" if record.failure else "renewed"
 
     async def _first(self, name: str) -> str:
-        """What the first attempt of an identity that has just begun came to."""
+        """Return the result of a new identity's first attempt."""
         try:
-            async with asyncio.timeout(RENEWAL):
+            async with asyncio.timeout(RENEWAL_TIMEOUT_SECONDS):
                 while record := self._store.record(Key(name)):
                     if record.grant or record.failure:
                         return "renewed" if record.grant else "failed"
@@ -156,7 +156,7 @@ class ControlEndpoint:
 
 
 def _peer(request: web.BaseRequest) -> str:
-    """Who is at the other end of the socket, as the kernel says."""
+    """Return the user at the other end of the socket, from the kernel."""
     connection = request.transport.get_extra_info("socket") if request.transport else None
     if connection is None or connection.family != socket.AF_UNIX:
         return "an unknown user"

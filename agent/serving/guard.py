@@ -1,6 +1,6 @@
-"""Who may not ask at all, before any route is looked at: what was forwarded, misdirected, or comes from another machine.
+"""Refuses forwarded, misdirected and remote requests before any route is looked up.
 
-The rules, and the names that real clients put into `Host`: EC2 and GCE refuse forwarded requests
+Sources of the rules, and of the names that real clients put into `Host`: EC2 and GCE refuse forwarded requests
 (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html,
 https://cloud.google.com/compute/docs/metadata/querying-metadata).
 """
@@ -31,23 +31,24 @@ FORWARDED = frozenset(
         "x-azure-clientip", "x-azure-socketip", "x-appengine-user-ip",
     }
 )  # fmt: skip
-"""Headers that only a proxy adds, in lower case. EC2 and GCE refuse the first; a proxy between the client and a loopback listener is a
-stranger's, whichever header it prefers."""
+"""Headers that only a proxy adds, in lower case. EC2 and GCE refuse the first. No legitimate proxy stands between a client and a
+loopback listener, so the guard refuses the others, too."""
 FORWARDED_PREFIX = "x-envoy-"
 """Envoy adds one of several, as it is configured (https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/headers)."""
-HEADER_NAMES, LONGEST_NAME = 256, 64
-"""Names of headers whose meaning is remembered, and characters of the longest."""
+MAX_CACHED_HEADERS = 256
+MAX_HEADER_NAME_CHARACTERS = 64
+"""Longer names are not cached, and are cut in messages."""
 
 
 class Guard:
-    """For one listener."""
+    """Checks the requests of one endpoint."""
 
     def __init__(self, addresses: Iterable[Address]) -> None:
         own = [address.host for address in addresses if address.host]
         self._hosts = HOSTS | {f"[{host}]" if ":" in host else host for host in own}
         self._peers = frozenset(own)
         self._known: set[str] = set()
-        self._proxys: BoundedCache[bool] = BoundedCache(HEADER_NAMES, LONGEST_NAME)
+        self._proxys: BoundedCache[bool] = BoundedCache(MAX_CACHED_HEADERS, MAX_HEADER_NAME_CHARACTERS)
         """Whether only a proxy adds the header, by its name as clients write it."""
 
     def objection(self, request: web.BaseRequest) -> tuple[Refusal, str] | None:
@@ -56,7 +57,7 @@ class Guard:
         for name in headers:
             known = self._proxys.get(name)
             if self._is_proxys(name) if known is None else known:
-                return Refusal.FORWARDED, f"forwarded requests are refused ({name[:LONGEST_NAME]})"
+                return Refusal.FORWARDED, f"forwarded requests are refused ({name[:MAX_HEADER_NAME_CHARACTERS]})"
         hosts = headers.getall(hdrs.HOST, [])
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
             return Refusal.WRONG_HOST, "this is not the host that was asked for"
@@ -71,7 +72,7 @@ class Guard:
         return found
 
     def _is_ours(self, host: str) -> bool:
-        """Compares the host part only: Alibaba's SDK sends no port, gcp-metadata a trailing dot."""
+        """Compare the host part only: Alibaba's SDK sends no port, gcp-metadata a trailing dot."""
         if host in self._known:
             return True
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
@@ -85,7 +86,7 @@ class Guard:
         transport = request.transport
         peer = transport.get_extra_info("peername") if transport else None
         if not isinstance(peer, tuple):
-            return peer is not None  # a socket file has an empty name, and a mode to guard it; no transport, no answer
+            return peer is not None  # a socket file has an empty peer name, and its mode guards it; without a transport there is no client
         return peer[0] == "127.0.0.1" or peer[0] in self._peers or _is_loopback(peer[0])
 
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from agent.errors import ConfigError
 from agent.serving.capacity import Capacity, most
-from agent.serving.connections import LARGEST_REQUEST, Answering, Connections
+from agent.serving.connections import MAX_REQUEST_BYTES, Answering, Connections
 from agent.settings import Address
 
 log = structlog.get_logger()
@@ -28,23 +28,23 @@ byte, and each beyond that number would be turned away, or take the place of one
 KERNEL_BUFFER_BYTES = 32768
 """Of a connection, each way; Linux doubles it (socket(7)). A container's memory limit counts it, and by itself Linux takes megabytes
 for a client that does not read."""
-SHUTDOWN = 0.3
-"""Seconds that open requests get when the listener closes; one listener closes after the other, and all of it has two seconds."""
+SHUTDOWN_SECONDS = 0.3
+"""Time for open requests when a listener closes; listeners close one after the other, within two seconds."""
 
 
 @asynccontextmanager
 async def listening(
     answer: Answering, addresses: Sequence[Address], purpose: str, *, socket_mode: int = 0o600, capacity: Capacity | None = None
 ) -> AsyncIterator[list[Address]]:
-    """Listens until left; yields the addresses really bound (port 0 becomes a port).
+    """Listen until exit; yield the addresses that were bound (port 0 becomes a port).
 
     `capacity`: shared with the process's other listeners; without it the listener has one of its own.
-    Raises ConfigError where an address cannot be had.
+    Raises ConfigError if an address cannot be bound.
     """
     capacity = capacity or Capacity()
-    server = Connections(answer, LARGEST_REQUEST if purpose != "control" else sys.maxsize, capacity)
+    server = Connections(answer, MAX_REQUEST_BYTES if purpose != "control" else sys.maxsize, capacity)
     capacity.add(server)
-    runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN)
+    runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()
     bound: list[Address] = []
     try:
@@ -78,14 +78,14 @@ async def _open(runner: web.BaseRunner, address: Address, purpose: str, socket_m
 
 
 def _reason(error: OSError, address: Address, purpose: str) -> tuple[str, str]:
-    """In the system's words, and what to do about it; from Python 3.13 on an address that is nobody's has no number."""
+    """Return the system's message and a remedy; from Python 3.13 on the error for an unassigned address has no number."""
     number = error.errno if error.errno and error.errno > 0 else errno.EADDRNOTAVAIL if "could not bind on any" in str(error) else 0
     remedy = "free it"
     match number:
         case errno.EADDRINUSE if not address.path:
-            remedy = f"ss -ltnp 'sport = :{address.port}' says who listens there: stop it"
+            remedy = f"ss -ltnp 'sport = :{address.port}' names the program that listens there: stop it"
         case errno.EADDRNOTAVAIL if purpose in {"admin", "issuer"}:
-            remedy = "no interface here has it: correct it"
+            remedy = "correct the address: no interface of this machine has it"
         case errno.EADDRNOTAVAIL if address.host:
             remedy = f"ip address add {address.host}/{128 if ':' in address.host else 32} dev lo, as root and before the agent starts"
         case errno.EACCES if 0 < address.port < 1024:
@@ -98,7 +98,7 @@ def _batch() -> int:
 
 
 async def _start(site: web.BaseSite) -> None:
-    """To asyncio one number is both how many may wait and how many are accepted at a time; the kernel may be told another."""
+    """Start the site, then set the backlog: asyncio uses one number for the backlog and for how many it accepts at a time."""
     await site.start()
     server = site._server  # noqa: SLF001  # as runner.addresses looks there, too
     assert isinstance(server, asyncio.Server)  # noqa: S101  # the loop is asyncio's
@@ -117,15 +117,15 @@ def _remove(addresses: Sequence[Address]) -> None:
 
 
 def _unix_socket(path: Path, mode: int) -> socket.socket:
-    """A socket file with its final mode before anybody can connect. A left-over of a dead agent is replaced, a live one's is not."""
+    """Return a socket whose file has its final mode before a client can connect. Replaces a dead agent's file, never a live one's."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not stat.S_ISSOCK(path.lstat().st_mode):
-        raise ConfigError(f"{path} is there and is no socket", remedy="remove it, or set another path")
+        raise ConfigError(f"cannot use {path}: it is not a socket", remedy="remove it, or set another path")
     _bury(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(path))
-        path.chmod(mode)  # nobody can connect before it listens; umask would be every thread's
+        path.chmod(mode)  # no client can connect before it listens; a umask would apply to every thread
     except OSError:
         listener.close()
         raise

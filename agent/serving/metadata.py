@@ -25,16 +25,16 @@ from agent.settings import Address
 from agent.store import Store
 
 MAX_RENDERED_PER_IDENTITY = 256
-"""Renderings of one identity that are kept at a time: dialects, times what they let clients choose."""
+"""Renderings that are cached at a time: one for each dialect and each variant and shape that a client chose."""
 UNKNOWN_DIALECT = "none"
-"""The dialect of a request that none knows."""
+"""The metrics label of requests that match no dialect."""
 
 Shape = tuple[str, str, str]
 """Variant, dialect, and what the dialect calls the shape."""
 
 
 class MetadataEndpoint:
-    """For SDKs."""
+    """Answers SDKs."""
 
     def __init__(self, store: Store, clock: Clock, counters: Counters, addresses: Iterable[Address]) -> None:
         """`addresses`: where it listens; only their hosts count."""
@@ -54,11 +54,11 @@ class MetadataEndpoint:
         200 fit: the clients of two dialects."""
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """One request to the main listener: refused, or answered by its dialect."""
+        """Answer one request to the main listener."""
         return await self._answer(request, "")
 
     def answering(self, owner: str) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-        """As `answer`, for the identity's own port: nobody else's credentials are to be had there."""
+        """Return `answer` for an identity's own port, which serves no other identity."""
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             return await self._answer(request, owner)
@@ -98,7 +98,7 @@ class MetadataEndpoint:
             if self._store.profile(profile.name) is not profile:
                 return dialect.error(
                     503, Refusal.SETTINGS_CHANGED, f"{profile.name}: its settings have just changed"
-                )  # and who may ask, perhaps
+                )  # perhaps the authorization, too
             rendered = self._render(profile, grant, query, shape)
             now = self._clock.now()
         if query.variant:
@@ -108,7 +108,7 @@ class MetadataEndpoint:
         return rendered.at(now)
 
     async def _wait(self, dialect: Dialect, key: Key, now: datetime) -> Grant | Answer:
-        """The grant that arrives within the clients' patience, or what they are told instead."""
+        """Return the grant that arrives within the dialect's timeout, or else an error."""
         if refusal := self._rejection(dialect, key, now):
             return refusal
         if self._waiting >= self._may_wait:
@@ -124,7 +124,7 @@ class MetadataEndpoint:
             self._waiting -= 1
 
     def _rejection(self, dialect: Dialect, key: Key, now: datetime) -> Answer | None:
-        """For a variant that the cloud refuses while it gives what is configured: the client asked for the wrong thing."""
+        """Return 400 for a variant that the cloud rejects while it grants the configured credential: the client's request is wrong."""
         record = self._store.record(key) if key.variant else None
         if record and record.failure and record.failure.reaction is Reaction.REJECTED and self._store.usable(Key(key.identity), now):
             return dialect.error(400, Refusal.REJECTED, record.failure.message)
@@ -133,7 +133,7 @@ class MetadataEndpoint:
     def _render(self, profile: Profile, grant: Grant, query: CredentialQuery, shape: Shape) -> RenderedCredential:
         known = self._rendered.get(profile.name, {}).get(shape)
         if known and known.grant is grant and known.profile is profile:
-            return known  # as for the rest of a herd
+            return known  # rendered for another request of the same moment
         span, policy = serving_span(grant), profile.credential_policy
         assert span  # noqa: S101  # else the store would not have called it usable
         late_after = min(stale_after(span, policy), span.expires_at - timedelta(seconds=granted_margin(span, policy)))

@@ -1,6 +1,7 @@
-"""A good answer as the bytes that go out: written once, sent any number of times.
+"""A credential as a dialect renders it (`RenderedCredential`), and the bytes that are sent for it (`PreparedResponse`).
 
-A response of aiohttp's own serves one request, and to make and write one costs as much as everything else that is done for it.
+Both are made once and used any number of times. aiohttp's own response serves one request, and to make and write one costs as
+much as everything else that the endpoint does for the request.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from agent.serving.dialect import Answer, Rendered
 
 
 class PreparedResponse(web.StreamResponse):
-    """As it is sent within one second, for its Date is the second's. Keeps nothing of a request, so any number may share it."""
+    """A response for one second, because of its Date. Holds nothing of a request, so any number of requests may share it."""
 
     def __init__(self, answer: Answer, now: datetime) -> None:
         """`answer`: its headers are the dialect's own, with nothing in them that a client has sent."""
@@ -32,10 +33,10 @@ class PreparedResponse(web.StreamResponse):
         return True
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Sends all of it. Raises ConnectionResetError where nobody is there any more."""
+        """Send the whole response. Raises ConnectionResetError if the client has disconnected."""
         transport = request.transport
         if transport is None or transport.is_closing():
-            raise ConnectionResetError("the client is gone")
+            raise ConnectionResetError("the client has disconnected")
         transport.write(self._written)
 
     async def write_eof(self, data: bytes = b"") -> None:
@@ -43,7 +44,7 @@ class PreparedResponse(web.StreamResponse):
 
 
 def suits(request: web.BaseRequest) -> bool:
-    """Whether a reply can be sent as it is: the rest is what aiohttp's own response sees to, and the waiting for a slow reader."""
+    """Return whether a prepared response suits; aiohttp's own response handles other requests, and clients that read slowly."""
     return request.method == "GET" and request.version == HttpVersion11 and request.keep_alive and not request.protocol.writing_paused
 
 
@@ -53,7 +54,7 @@ SECOND = timedelta(seconds=1)
 
 @dataclass(slots=True, kw_only=True)
 class RenderedCredential:
-    """For as long as neither the grant nor the profile is replaced."""
+    """A grant as one dialect renders it, valid until the grant or the profile is replaced."""
 
     record: Record
     grant: Grant
@@ -61,17 +62,17 @@ class RenderedCredential:
     rendered: Rendered
     expires_at: datetime
     late_after: datetime
-    """From then on it is handed out for want of a better one."""
+    """From then on it counts as stale when it is served."""
     _reply: PreparedResponse | None = field(default=None, repr=False)
     _since: datetime = NEVER
     _until: datetime = NEVER
 
     def good(self, profile: Profile, now: datetime) -> bool:
-        """Whether it is the newest there is, for these settings, and works."""
+        """Return whether it is of the newest grant and these settings, and has not expired."""
         return self.record.grant is self.grant and self.profile is profile and now < self.expires_at
 
     def at(self, now: datetime) -> PreparedResponse:
-        """As it is sent at this moment."""
+        """Return the response at this moment."""
         if self._reply is None or not self._since <= now < self._until:
             self._since, self._until = now, min(now.replace(microsecond=0) + SECOND, self.rendered.until(now))
             self._reply = PreparedResponse(self.rendered.at(now), now)

@@ -1,7 +1,7 @@
-"""Which dialect and which identity a path means.
+"""Finds the dialect and the identity of a path.
 
-A path names its identity (`/aws/NAME/…`), or it is a well-known one (`/latest/…`): that is the identity's whose own port
-was asked, and on the main listener the default identity's.
+A path names its identity (`/aws/NAME/…`), or it is well-known (`/latest/…`): such a path means the identity whose own port
+received the request, and on the main listener the default identity.
 """
 
 from collections.abc import Sequence
@@ -15,23 +15,24 @@ from agent.serving.dialect import Dialect, DialectRequest
 from agent.serving.memo import BoundedCache
 from agent.store import Store
 
-TARGETS, LONGEST = 256, 256
-"""Request targets whose meaning is remembered, and characters of the longest."""
+MAX_CACHED_TARGETS = 256
+MAX_TARGET_CHARACTERS = 256
+"""Longer targets are not cached."""
 
 
 @dataclass(slots=True)
 class Route:
-    """Where a request leads. Not frozen, as one is made for each request and that would double its cost."""
+    """The dialect and identity of a request. Not frozen: one is made for each request, and freezing would double its cost."""
 
     request: DialectRequest
     dialect: Dialect | None
-    """None: nobody's path."""
+    """None: the path matches no dialect."""
     profile: Profile | None
-    """None: there is no such identity, or it is not served so."""
+    """None: the identity does not exist, or is not served in this dialect."""
 
 
 class Router:
-    """For one endpoint, all its listeners."""
+    """Routes the requests of all listeners of one endpoint."""
 
     def __init__(self, store: Store, dialects: Sequence[Dialect]) -> None:
         self._store = store
@@ -40,15 +41,18 @@ class Router:
             for prefix in {traits.prefix for traits in DIALECTS.values() if traits.prefix}
         }
         self._rooted = tuple(dialect for dialect in dialects if DIALECTS[dialect.name].rooted)
-        self._known: BoundedCache[tuple[Dialect, Profile, str, str]] = BoundedCache(TARGETS, LONGEST)
+        self._known: BoundedCache[tuple[Dialect, Profile, str, str]] = BoundedCache(MAX_CACHED_TARGETS, MAX_TARGET_CHARACTERS)
         """By target, of those that name an identity: dialect, profile, and the request's `path` and `before`."""
-        self._claims: BoundedCache[tuple[Dialect, ...]] = BoundedCache(TARGETS, LONGEST)
-        """Who may answer a well-known path; by path, for queries are many and decide nothing."""
+        self._claims: BoundedCache[tuple[Dialect, ...]] = BoundedCache(MAX_CACHED_TARGETS, MAX_TARGET_CHARACTERS)
+        """Dialects that may answer a well-known path, by path without the query."""
         self._defaults: dict[str, str] = {}
         """Identities by the dialect whose default each was when last looked for."""
 
     def route(self, http: web.BaseRequest, owner: str) -> Route:
-        """Compares as sent, so that no encoding hides anything. `owner`: whose port was asked; empty on the main listener."""
+        """Return the route of a request. Compares paths as sent, so that no encoding can hide a name.
+
+        `owner`: the identity of the port; empty on the main listener.
+        """
         if known := self._known.get(http.raw_path):
             dialect, profile, path, before = known
             if self._store.profile(profile.name) is profile and owner in {"", profile.name}:
@@ -75,7 +79,7 @@ class Router:
         return self._settle(request, claimants, owner)
 
     def _settle(self, request: DialectRequest, claimants: Sequence[Dialect], owner: str) -> Route:
-        """The first whose headers these can be and who has somebody to answer for."""
+        """Return the first dialect whose headers the request may have and that has an identity to serve."""
         headers = request.http.headers
         for one in claimants:
             for name in one.foreign:
@@ -87,7 +91,7 @@ class Router:
         return Route(request, None, None)
 
     def _at_root(self, dialect: Dialect, owner: str) -> Profile | None:
-        """Whose the well-known paths are."""
+        """Return the identity that the well-known paths mean."""
         if owner:
             found = self._store.profile(owner)
             return found if found and dialect.name in found.dialects else None

@@ -1,4 +1,4 @@
-"""The state of everything as plain data: what `wi-agent status` shows. Holds no secret, because the store shows none."""
+"""The agent's state as plain data, which `wi-agent status` shows. Contains no secret, because the store shows none."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

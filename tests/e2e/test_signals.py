@@ -84,7 +84,7 @@ def test_a_second_agent_is_refused_and_harms_nothing_and_a_dead_ones_socket_is_r
     assert "another agent uses it" in refused(issuer={**configuration()["issuer"], "state": str(daemon.folder / "issuer")})
     assert f"cannot listen on {taken} for admin: Address already in use" in refused(admin={"listen": [taken]})
     (other.folder / "file").write_text("mine")
-    assert "is there and is no socket" in refused(control={"socket": "./file"})
+    assert "it is not a socket" in refused(control={"socket": "./file"})
     assert (other.folder / "file").read_text() == "mine"
     assert "cannot listen on unix:file/agent.sock for control" in refused(control={"socket": "file/agent.sock"})
     assert daemon.status()["one"]["state"] == "fresh", "the first one's socket is still its own"

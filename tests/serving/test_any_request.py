@@ -147,9 +147,7 @@ async def send(one: Endpoint, sent: Sent, sessions: Mapping[str, str]) -> Reply:
 
 
 @pytest.mark.timeout(60)
-async def test_no_request_to_any_route_is_the_servers_fault_fills_the_log_or_makes_it_larger(
-    one: Endpoint, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_request_causes_a_server_error_a_log_line_or_growth(one: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
     loop = asyncio.get_running_loop()
     sessions = {}
     for dialect, way in WAYS.items():

@@ -114,7 +114,7 @@ REQUESTS = st.one_of(
 )
 
 
-async def test_whatever_is_sent_there_is_no_answer_of_the_servers_own_fault_and_no_memory_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+async def test_garbage_causes_no_server_error_and_keeps_no_memory(caplog: pytest.LogCaptureFixture) -> None:
     async with endpoint() as one:
         one.enrol()
         one.grant()

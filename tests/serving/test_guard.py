@@ -165,7 +165,7 @@ OURS = [
 
 
 @pytest.mark.parametrize("host", OURS)
-async def test_every_name_that_real_clients_send_is_let_through_in_any_case_and_with_any_port(one: Endpoint, host: str) -> None:
+async def test_hosts_of_real_clients_pass_in_any_case_and_with_any_port(one: Endpoint, host: str) -> None:
     assert (await one.ask(Host=host)).status == 200
     assert (await one.ask(Host=host)).status == 200, "remembered"
 

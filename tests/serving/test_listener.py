@@ -111,7 +111,10 @@ async def test_an_address_in_use_is_said_with_its_setting(form):
             async with listening(hello, [address], "admin"):
                 pytest.fail("taken twice")
     assert refused.value.message == f"cannot listen on {address} for admin: Address already in use"
-    assert refused.value.remedy == f"ss -ltnp 'sport = :{address.port}' says who listens there: stop it, or set another admin.listen"
+    assert (
+        refused.value.remedy
+        == f"ss -ltnp 'sport = :{address.port}' names the program that listens there: stop it, or set another admin.listen"
+    )
 
 
 @pytest.mark.parametrize(("host", "width"), [("192.0.2.1", 32), ("2001:db8::1", 128)])
@@ -125,7 +128,7 @@ async def test_an_address_of_no_interface_is_said_with_how_it_is_added(host, wid
     with pytest.raises(ConfigError) as refused:
         async with listening(hello, [Address(host, 0)], "admin"):
             pytest.fail("nor is it here")
-    assert refused.value.remedy == "no interface here has it: correct it, or set another admin.listen"
+    assert refused.value.remedy == "correct the address: no interface of this machine has it, or set another admin.listen"
 
 
 @pytest.mark.parametrize(
@@ -280,7 +283,7 @@ async def test_no_connection_makes_the_agent_remember_more_than_it_needs_to_hear
     "said", [b"", b"GET / HTT", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nX: a"]
 )
 async def test_who_asks_for_nothing_more_is_hung_up_on_even_if_a_byte_comes_now_and_then(monkeypatch, said):
-    monkeypatch.setattr(connections, "KEEPALIVE", 0.2)
+    monkeypatch.setattr(connections, "KEEPALIVE_SECONDS", 0.2)
     async with listening(hello, [Address("127.0.0.1", 0)], "metadata") as bound:
         reader, writer = await asyncio.open_connection("127.0.0.1", bound[0].port)
         writer.write(said)

@@ -25,9 +25,7 @@ from tests.serving.stand import Stand, really, stand
 
 
 @pytest.mark.parametrize(("dialects", "minutes"), [(("container",), 40.0), ((), 48.0)])
-async def test_a_session_of_an_hour_is_replaced_at_40_min_where_it_is_served_and_at_48_where_not(
-    tmp_path: Path, dialects: tuple[str, ...], minutes: float
-) -> None:
+async def test_hour_session_is_replaced_at_40_min_if_served_else_at_48(tmp_path: Path, dialects: tuple[str, ...], minutes: float) -> None:
     async with stand(tmp_path, dialects=dialects) as one:
         for rotation in range(1, 4):
             assert await one.until_due() == pytest.approx(minutes, abs=0.01)
@@ -36,7 +34,7 @@ async def test_a_session_of_an_hour_is_replaced_at_40_min_where_it_is_served_and
         assert not one.record.note
 
 
-async def test_a_grant_that_the_margin_would_eat_is_replaced_at_three_quarters_and_it_is_said_once(tmp_path: Path) -> None:
+async def test_grant_shorter_than_its_margin_is_replaced_at_three_quarters(tmp_path: Path) -> None:
     with capture_logs() as logs:
         async with stand(tmp_path, provider={"duration": "15m"}) as one:
             assert await one.until_due() == pytest.approx(15 * 0.75, abs=0.01)
@@ -72,7 +70,7 @@ for uri in sys.argv[1:]:
 """
 
 
-async def test_three_reads_of_boto3_make_one_request_at_every_remaining_life_the_agent_ever_serves() -> None:
+async def test_three_reads_of_boto3_make_one_request_at_any_lifetime_left() -> None:
     """From a session just granted, 60 min, to one about to be replaced, 20 min; with less than 15, boto3 asks each time."""
     lives = {"60": 3600, "40": 2400, "20": 1201, "14": 840}
     async with endpoint() as one:
@@ -193,9 +191,7 @@ TROUBLES = [
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.name)
-async def test_a_failing_sts_is_told_everywhere_and_backed_off_from_and_costs_no_client_what_is_valid(
-    tmp_path: Path, trouble: Trouble
-) -> None:
+async def test_failing_sts_is_reported_retried_later_and_costs_no_client(tmp_path: Path, trouble: Trouble) -> None:
     with capture_logs() as logs:
         async with stand(tmp_path, patience=0.2) as one:
             one.cloud.sts.instead, one.cloud.sts.hanging = trouble.answer, trouble.answer is None

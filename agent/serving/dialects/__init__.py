@@ -1,4 +1,4 @@
-"""The dialects that the endpoint speaks, in the order in which a path is offered to them."""
+"""The dialects of the endpoint, in the order in which the router tries them."""
 
 from agent.serving.dialect import Dialect
 from agent.serving.dialects.appservice import AppService
@@ -11,5 +11,5 @@ from agent.serving.dialects.uri import Uri
 
 
 def every() -> tuple[Dialect, ...]:
-    """One of each, for one endpoint."""
+    """Return one instance of each dialect, for one endpoint."""
     return (Container(), Imds(), Gce(), AppService(), AzureImds(), Uri(), Ecs())

@@ -1,8 +1,8 @@
-"""Azure App Service's token endpoint, on any loopback URL: the one way of Azure's in which the caller shows who it is.
+"""Azure App Service's token endpoint, on any loopback URL: the only Azure endpoint whose callers send an authorization.
 
 GET /azure/NAME/token?api-version=2019-08-01&resource=…, with the authorization in `X-IDENTITY-HEADER`
-(https://learn.microsoft.com/azure/app-service/overview-managed-identity#rest-endpoint-reference). Clients wait for ever,
-come back after 429 and 5xx, and in Python take 404 as final.
+(https://learn.microsoft.com/azure/app-service/overview-managed-identity#rest-endpoint-reference). Clients have no
+timeout, retry after 429 and 5xx, and in Python treat 404 as final.
 """
 
 from datetime import datetime
@@ -20,7 +20,7 @@ from agent.serving.memo import RequestCache
 
 HEADER = istr("X-IDENTITY-HEADER")
 VERSION = "2019-08-01"
-"""The earlier one has other names for everything, and no SDK that is kept up asks for it."""
+"""The earlier version has other names for everything, and no maintained SDK requests it."""
 
 
 class AppService:

@@ -1,8 +1,8 @@
-"""Azure's instance metadata service, as far as it gives tokens.
+"""The token part of Azure's instance metadata service.
 
-GET /metadata/identity/oauth2/token?api-version=2018-02-01&resource=… with `Metadata: true`, and nothing else that a caller
-would have to know (https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#access). Before they ask,
-azure-identity's clients look within 1 s whether anything answers: any answer will do, and without the header it is 400.
+GET /metadata/identity/oauth2/token?api-version=2018-02-01&resource=… with `Metadata: true`; callers need no
+secret (https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#access). First,
+azure-identity's clients probe for 1 s: any answer will do, and without the header it is 400.
 """
 
 import re
@@ -19,7 +19,7 @@ from agent.serving.memo import RequestCache
 
 TOKEN = "/metadata/identity/oauth2/token"  # noqa: S105  # a path
 VERSION = re.compile(r"(2018-(0[2-9]|1[0-2])|(2019|20[2-9][0-9])-[01][0-9])-[0-3][0-9]")
-"""From 2018-02-01 on, which is the first that has tokens: each later one is answered alike."""
+"""From 2018-02-01 on, the first version with tokens; all later ones get the same answer."""
 NEWEST = ("2021-02-01", "2020-09-01", "2018-02-01")
 SAID = {**HEADERS, "Server": "IMDS"}
 CODES = {
@@ -43,7 +43,7 @@ class AzureImds:
         self._queries = RequestCache()
 
     def matches(self, request: DialectRequest) -> bool:
-        """The service minds no capitals, and MSAL for Node ends the path with a slash."""
+        """Ignore case, as the service does; MSAL for Node ends the path with a slash."""
         return f"{request.path.lower()}/".startswith("/metadata/")
 
     def check(self, request: DialectRequest, profile: Profile) -> Answer | None:

@@ -1,4 +1,4 @@
-"""What Azure's two dialects have in common: which identity and resource a request means, and the answer that holds the token.
+"""Shared by Azure's two dialects: the identity and resource that a request means, and the answer with the token.
 
 https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token#get-a-token-using-http
 https://learn.microsoft.com/azure/app-service/overview-managed-identity#rest-endpoint-reference
@@ -16,12 +16,12 @@ from agent.variants import variant_of
 
 HEADERS = {"Content-Type": "application/json; charset=utf-8", "Cache-Control": "no-store"}
 OTHER_SELECTORS = ("object_id", "principal_id", "msi_res_id", "mi_res_id")
-"""Ways to name a managed identity that an application with a federated credential has none of."""
+"""Selectors of managed identities that an application with a federated credential does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """Why no token is to be had."""
+    """The reason why a request gets no token."""
 
     code: Refusal
     error: str
@@ -30,7 +30,7 @@ class Objection:
 
 
 def wanted(request: DialectRequest, profile: Profile) -> CredentialQuery | Objection:
-    """The token that the query asks for. `resource` comes back byte for byte: MSAL for Node keeps the token under it."""
+    """Return the token that the query asks for. `resource` is returned byte for byte: MSAL for Node caches the token under it."""
     query, facts = request.http.query, profile.facts
     clients = [client for client in query.getall("client_id", []) if client]
     if any(query.get(name) for name in OTHER_SELECTORS) or any(one.lower() != facts.get("client-id", "").lower() for one in clients):
@@ -50,9 +50,9 @@ def wanted(request: DialectRequest, profile: Profile) -> CredentialQuery | Objec
 
 
 def _render(grant: Grant, profile: Profile, resource: str) -> Countdown:
-    """`expires_in` and `expires_on` both, and as strings: MSAL reads the one here and the other there."""
+    """Render `expires_in` and `expires_on`, both as strings: MSAL reads one or the other, by dialect."""
     held = grant.credential
-    assert held.issued_at  # noqa: S101  # a credential that is no access token is not served: `check` sees to that
+    assert held.issued_at  # noqa: S101  # `check` refuses a configuration that serves anything but access tokens here
     assert held.expires_at  # noqa: S101
     before = {"access_token": plain(held.document()["access_token"]), "refresh_token": ""}
     after = {

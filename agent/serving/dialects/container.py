@@ -2,7 +2,7 @@
 
 GET /aws/NAME/credentials with the raw authorization token in `Authorization`
 (https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html). Clients wait 2 s, three times, 1 s
-apart, and take any status but 200 as "try again".
+apart, and retry after any status but 200.
 """
 
 from datetime import datetime
@@ -43,7 +43,7 @@ class Container:
         return self._query
 
     def error(self, status: int, code: Refusal, reason: str) -> Answer:
-        """botocore shows no body, the others show `code` and `message`."""
+        """Return a JSON error: botocore shows no body, the others show `code` and `message`."""
         body = msgspec.json.encode({"code": _CODES.get(status, "Refused"), "message": reason})
         return Answer(
             status,

@@ -1,7 +1,7 @@
 """Alibaba Cloud's instance metadata service, as far as SDKs ask it for credentials and for their region.
 
-Well-known paths only (`/latest/…`), which are EC2's, too: the header tells whose is meant, or `ram/` for `iam/`. In the
-hardened mode a session token first, then everything with it; without one only where `serve.ecs.v1` says so
+Well-known paths only (`/latest/…`), which EC2 has, too: the header tells the two services apart, or `ram/` for `iam/`. In the
+hardened mode a session token first, then everything with it; without one only if `serve.ecs.v1` is set
 (https://www.alibabacloud.com/help/en/ecs/user-guide/view-instance-metadata). Clients wait 1 s and ask once.
 """
 
@@ -67,7 +67,7 @@ class Ecs:
         return Answer(200, text.encode(), HEADERS) if text else self.error(404, Refusal.UNKNOWN_PATH, "there is nothing here")
 
     def error(self, status: int, code: Refusal, reason: str) -> Answer:
-        """The service sends a page, and SDKs show what comes."""
+        """Return plain text where the service returns a page; SDKs show it as it is."""
         more = {405: {"Allow": "GET, HEAD, PUT"}, 503: {"Retry-After": "1"}}
         return Answer(status, f"{reason}\n".encode("utf-8", "replace"), HEADERS | more.get(status, {}) | {REFUSAL_HEADER: code})
 

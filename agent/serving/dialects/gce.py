@@ -1,7 +1,7 @@
-"""Google's metadata server, as GKE's answers a pod: what SDKs and gcloud read before they ask for a token, and the token.
+"""Google's metadata server as GKE presents it to a pod: the data that SDKs and gcloud read before a token, and the token.
 
-Well-known paths only (`/computeMetadata/v1/…`), for no client keeps a path before them. Every answer says
-`Metadata-Flavor: Google`, or it is taken for no metadata server's
+Well-known paths only (`/computeMetadata/v1/…`): no client keeps a path before them. Every answer has
+`Metadata-Flavor: Google`; without it, clients take the server for another
 (https://cloud.google.com/compute/docs/metadata/querying-metadata). Clients wait 3 s and take 404 and 403 as final.
 """
 
@@ -31,7 +31,7 @@ HEADERS = {
 }
 TEXT = {**HEADERS, "Content-Type": "application/text"}
 JSON = {**HEADERS, "Content-Type": "application/json"}
-"""google-auth reads JSON only where it is called so."""
+"""google-auth parses JSON only with this media type."""
 HTML = {**HEADERS, "Content-Type": "text/html; charset=UTF-8"}
 ROOT = "/computeMetadata/v1/"
 ACCOUNTS = "instance/service-accounts/"
@@ -73,12 +73,12 @@ class Gce:
         return self._describe(request, path, profile)
 
     def error(self, status: int, code: Refusal, reason: str) -> Answer:
-        """Google's are pages; SDKs show them as they are."""
+        """Return plain text where Google returns a page; SDKs show it as it is."""
         more = {405: {"Allow": "GET, HEAD"}, 503: {"Retry-After": "1"}}
         return Answer(status, f"{reason}\n".encode("utf-8", "replace"), HTML | more.get(status, {}) | {REFUSAL_HEADER: code})
 
     def _above(self, request: DialectRequest) -> Answer:
-        """The way down to what there is; earlier versions than v1 are gone."""
+        """Answer the directories above v1; earlier versions no longer exist."""
         match request.path:
             case "/":
                 return Answer(200, b"computeMetadata/\n", TEXT)
@@ -90,20 +90,20 @@ class Gce:
                 return self.error(404, Refusal.UNKNOWN_PATH, "there is nothing here")
 
     def _onwards(self, request: DialectRequest) -> Answer:
-        """A directory is asked for with a slash at its end. The guard has seen to `Host`."""
+        """Redirect to the directory's path with a final slash. The guard has checked `Host`."""
         query = request.http.raw_path.partition("?")[1:]
         return Answer(301, b"", {**HTML, "Location": f"http://{request.http.headers['Host']}{request.path}/{''.join(query)}"})
 
     def _token(self, request: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
-        """For the scopes that are asked for, whatever their order.
+        """Return the query for a token of the requested scopes, in any order.
 
-        None, or the configured ones, is what is kept fresh anyway; and so is `cloud-platform` alone where that is among
-        those, for it is what SDKs ask for unless told otherwise, and what is more beside it opens nothing more.
+        No scopes, or the configured ones, mean the identity's own token. So does `cloud-platform` alone if it is configured: SDKs
+        ask for it by default, and scopes besides it grant nothing more.
         """
         texts = ",".join(request.http.query.getall("scopes", []))
         scopes = sorted({scope for scope in re.split(r"[, ]", texts) if scope})
         if len(scopes) > MAX_SCOPES or not all(GOOGLE_SCOPE.fullmatch(scope) for scope in scopes):
-            return self.error(400, Refusal.INVALID_REQUEST, "these are no scopes")
+            return self.error(400, Refusal.INVALID_REQUEST, "the scopes are invalid: send up to 32, separated by commas")
         configured = sorted(profile.facts.get("scopes", "").split())
         usual = scopes in ([], configured) or (scopes == [CLOUD_PLATFORM] and CLOUD_PLATFORM in configured)
         allowed = profile.facts.get("scopes-allowed", "").split()
@@ -112,7 +112,7 @@ class Gce:
         return CredentialQuery(_access_token, variant="" if usual else " ".join(scopes), shape="token")
 
     def _identity(self, request: DialectRequest, profile: Profile) -> Answer | CredentialQuery:
-        """A Google-signed ID token of the service account: never one that was signed elsewhere, for anybody's audience."""
+        """Return the query for an ID token of the service account, signed by Google and never by another issuer, for any audience."""
         if not profile.facts.get("account"):
             return self.error(
                 404,

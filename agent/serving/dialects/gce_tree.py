@@ -1,7 +1,7 @@
-"""What Google's metadata server says beside tokens, as a tree: read one by one, listed, or all at once.
+"""The data of Google's metadata server besides tokens, as a tree: read one by one, listed, or all at once.
 
 https://cloud.google.com/compute/docs/metadata/querying-metadata (directories, `recursive`, `alt`),
-https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity#metadata_server (what of it a pod sees)
+https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity#metadata_server (the part that a pod sees)
 """
 
 import json
@@ -14,27 +14,27 @@ from agent.record import Profile
 Value = str | int | list[str]
 Node = Union["Leaf", "Directory"]
 Directory = Mapping[str, Node]
-CHOSEN = {"attributes", "service-accounts"}
-"""Directories whose entries somebody named."""
+CUSTOM_NAMES = {"attributes", "service-accounts"}
+"""Directories whose entries have names that users chose."""
 UNLISTED = {"token", "identity"}
-"""Never among what is read all at once."""
+"""Left out of recursive answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Something to read."""
+    """A value in the tree."""
 
     value: Value
 
 
 def tree_of(profile: Profile) -> Directory:
-    """By name; what is not known is not there, so that SDKs ask elsewhere."""
+    """Return the tree of an identity. Unknown facts are left out, so that SDKs look elsewhere."""
     facts = profile.facts
     email = facts.get("email", "")
     scopes = facts.get("scopes", "").split()
     account: Directory = {
         "aliases": Leaf(["default"]),
-        "email": Leaf(email or "default"),  # google-auth gives up without one
+        "email": Leaf(email or "default"),  # google-auth fails without one
         "identity": Leaf(""),
         "scopes": Leaf(scopes),
         "token": Leaf(""),
@@ -58,7 +58,7 @@ def tree_of(profile: Profile) -> Directory:
 
 
 def read(tree: Directory, path: str) -> Node | None:
-    """What is at a path; a slash at its end is for directories."""
+    """Return the node at a path, or None; only a directory's path may end with a slash."""
     node: Node = tree
     for step in path.rstrip("/").split("/") if path.rstrip("/") else ():
         found = None if isinstance(node, Leaf) else node.get(step)
@@ -69,15 +69,15 @@ def read(tree: Directory, path: str) -> Node | None:
 
 
 def listed(directory: Directory) -> bytes:
-    """One entry a line, directories with a slash."""
+    """Return one entry a line, directories with a slash."""
     names = sorted(name if isinstance(node, Leaf) else f"{name}/" for name, node in directory.items() if "_" not in name)
     return "".join(f"{name}\n" for name in names).encode()
 
 
 def written(node: Node, *, json: bool, named: str = "") -> bytes:
-    """The whole of it. `named`: the path by which it was found."""
+    """Return the node with everything below it. `named`: the path of the node."""
     if json:
-        return _dumped(_plain(node, kept=named.rstrip("/").rpartition("/")[2] in CHOSEN))
+        return _dumped(_plain(node, kept=named.rstrip("/").rpartition("/")[2] in CUSTOM_NAMES))
     if isinstance(node, Leaf):
         return _text(node.value).encode()
     return "".join(f"{path} {line}\n" for path, value in _flat(node) for line in _text(value).split("\n") if line).encode()
@@ -88,11 +88,11 @@ def _dumped(value: object) -> bytes:
 
 
 def _plain(node: Node, *, kept: bool = False) -> object:
-    """Names in camel case, as Google writes them, but for those that somebody chose (`kept`)."""
+    """Return the node with names in camel case, as Google writes them, except those that users chose (`kept`)."""
     if isinstance(node, Leaf):
         return node.value
     return {
-        name if kept else _camel(name): _plain(below, kept=name in CHOSEN)
+        name if kept else _camel(name): _plain(below, kept=name in CUSTOM_NAMES)
         for name, below in node.items()
         if name not in UNLISTED and ("_" not in name)
     }
@@ -108,7 +108,7 @@ def _flat(directory: Directory, before: str = "") -> list[tuple[str, Value]]:
 
 
 def _text(value: Value) -> str:
-    """A list is a line each."""
+    """Return the value as text, a list with one line for each item."""
     return "".join(f"{one}\n" for one in value) if isinstance(value, list) else str(value)
 
 

@@ -1,8 +1,8 @@
 """EC2's instance metadata service, as far as SDKs ask it for credentials and for their region.
 
 At well-known paths (`/latest/…`) or below `/aws/NAME/imds`. Version 2: a session token first, then everything with it
-(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html); without one only where `serve.imds.v1`
-says so. Clients wait 1 s and ask once.
+(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html); without one only if `serve.imds.v1`
+is set. Clients wait 1 s and ask once.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ from agent.serving.memo import RequestCache
 TTL, TOKEN = istr("X-aws-ec2-metadata-token-ttl-seconds"), istr("X-aws-ec2-metadata-token")
 SERVER = {"Server": "EC2ws", "Cache-Control": "no-store"}
 TEXT = {**SERVER, "Content-Type": "text/plain"}
-"""JSON too: EC2 calls everything so."""
+"""For JSON, too: EC2 uses one media type for everything."""
 ROLES = "meta-data/iam/security-credentials"
 PREFIX = "/imds"
 FOREIGN = (istr("X-aliyun-ecs-metadata-token"), istr("X-aliyun-ecs-metadata-token-ttl-seconds"))
-"""Alibaba Cloud's service has the same paths."""
+"""Headers of Alibaba Cloud's service, which has the same paths."""
 ALIBABAS = ("/latest/meta-data/ram", "/latest/meta-data/region-id", "/latest/meta-data/zone-id")
 
 
@@ -54,7 +54,7 @@ class Imds:
         return ours and not path.startswith(ALIBABAS)
 
     def check(self, request: DialectRequest, profile: Profile) -> Answer | None:
-        """The guard has seen to what was forwarded; what is wanted here is a session token."""
+        """Refuse methods that EC2 does not have. The guard refuses forwarded requests, and `resolve` checks the session token."""
         method = request.http.method
         if method not in {"GET", "HEAD"} and not (method == "PUT" and _path(request) == "api/token"):
             return self.error(405, Refusal.METHOD, "only GET, and PUT of a session token")
@@ -79,7 +79,7 @@ class Imds:
         return self._describe(path, profile, now)
 
     def error(self, status: int, code: Refusal, reason: str) -> Answer:
-        """EC2 sends a page, and SDKs read none."""
+        """Return plain text where EC2 returns a page, which SDKs do not read."""
         more = {401: {"WWW-Authenticate": "X-aws-ec2-metadata-token"}, 405: {"Allow": "GET, HEAD, PUT"}, 503: {"Retry-After": "1"}}
         return Answer(status, f"{reason}\n".encode(), TEXT | more.get(status, {}) | {REFUSAL_HEADER: code})
 
@@ -96,7 +96,7 @@ class Imds:
         return "v1" in profile.facts if valid is None else valid
 
     def _describe(self, path: str, profile: Profile, now: datetime) -> Answer:
-        """What needs no credential; each with and without a slash at its end, as boto3 asks for the zone."""
+        """Answer paths that need no credential, with and without a final slash, as boto3 requests the zone."""
         leaves, asked = _leaves(profile, now), path.rstrip("/")
         if asked in leaves:
             return Answer(200, leaves[asked].encode(), TEXT)
@@ -107,7 +107,7 @@ class Imds:
 
 
 def _path(request: DialectRequest) -> str:
-    """Below `latest/`; `..` where it is not below it, which nothing is called."""
+    """Return the path below `latest/`; `..`, which names nothing, if it is not below."""
     path = request.path.removeprefix(PREFIX) if request.named else request.path
     return path.removeprefix("/latest/") if path.startswith("/latest/") else "" if path == "/latest" else ".."
 
@@ -120,7 +120,7 @@ def _credential(grant: Grant, _profile: Profile) -> Answer:
 
 
 def _leaves(profile: Profile, now: datetime) -> Mapping[str, str]:
-    """What there is to read, by path; the names of instance and profile are made up, for there are none."""
+    """Return the readable values by path. The names of instance and profile are made up: the identity has neither."""
     facts = profile.facts
     role, partition, region, account = (facts.get(name, "") for name in ("role", "partition", "region", "account"))
     role, zone = role or profile.name, facts.get("availability-zone") or f"{region}a"

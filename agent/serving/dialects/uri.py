@@ -1,4 +1,4 @@
-"""Alibaba Cloud's credentials URI: whatever an SDK is told to GET.
+"""Alibaba Cloud's credentials URI: a URL that SDKs are configured to GET.
 
 /alibaba/NAME/AUTHORIZATION/credentials: no SDK of Alibaba's sends a header of ours, so the authorization stands in the path
 (https://www.alibabacloud.com/help/en/sdk/developer-reference/v2-manage-python-access-credentials). Clients ask
@@ -47,7 +47,7 @@ class Uri:
         return self._query
 
     def error(self, status: int, code: Refusal, reason: str) -> Answer:
-        """The SDKs show the body."""
+        """Return a JSON error; the SDKs show its body."""
         more = {405: {"Allow": "GET"}, 503: {"Retry-After": "1"}}
         return Answer(
             status,
@@ -57,6 +57,6 @@ class Uri:
 
 
 def render(grant: Grant, _profile: Profile) -> Answer:
-    """Code, keys and times, as the instance metadata service has them, too: the Python SDK insists on `Code`."""
+    """Return code, keys and times, as the instance metadata service does: the Python SDK requires `Code`."""
     document = {"Code": "Success", "LastUpdated": plain(grant.credential.issued_at)}
     return Answer(200, msgspec.json.encode(document | {name: plain(value) for name, value in grant.credential.document().items()}), HEADERS)

@@ -89,7 +89,7 @@ async def test_the_resource_comes_back_as_it_was_sent_whatever_the_slash_at_its_
         "é",
     ],
 )
-async def test_a_resource_that_the_configuration_does_not_name_is_refused_and_asked_of_nobody(one: Endpoint, resource: str) -> None:
+async def test_unconfigured_resource_is_refused_and_requested_nowhere(one: Endpoint, resource: str) -> None:
     found = await get(one, resource)
     assert (found.status, found.json["statusCode"]) == (400, 400)
     assert "provider.resources" in found.json["message"]
@@ -128,13 +128,13 @@ async def test_the_identitys_own_client_id_may_be_said_and_no_other(one: Endpoin
 @pytest.mark.parametrize(
     "header", [None, "", "wrong", f"Bearer {AUTHORIZATION}", AUTHORIZATION[:-1], f"{AUTHORIZATION}x", AUTHORIZATION.upper()]
 )
-async def test_who_does_not_show_the_authorization_gets_401_before_anything_else_is_looked_at(one: Endpoint, header: str | None) -> None:
+async def test_missing_authorization_is_401_before_any_other_check(one: Endpoint, header: str | None) -> None:
     for found in (await get(one, header=header), await get(one, None, version=None, header=header)):
         assert (found.status, found.json["statusCode"]) == (401, 401)
         assert clean(found)
 
 
-async def test_the_authorization_header_of_other_dialects_opens_nothing_and_another_identitys_does_not_either(one: Endpoint) -> None:
+async def test_other_headers_and_other_identities_authorizations_are_401(one: Endpoint) -> None:
     enrol(one, "appservice", "another", authorization="authorization-of-another")
     grant(one, name="another")
     assert (await get(one, header=None, Authorization=AUTHORIZATION)).status == 401
@@ -199,7 +199,7 @@ async def test_where_there_is_nothing_the_client_is_told_to_come_back(one: Endpo
     assert "entra is away" in found.json["message"]
 
 
-async def test_a_resource_that_entra_refuses_is_the_clients_mistake_while_the_identity_works(one: Endpoint) -> None:
+async def test_resource_that_entra_refuses_is_400_while_the_identity_works(one: Endpoint) -> None:
     assert (await get(one, ODD)).status == 503
     one.store.attempted(Key(NAME, ODD), Rejected("vault-reader: AADSTS500011"), one.clock.now())
     found = await get(one, ODD)

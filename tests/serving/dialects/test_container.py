@@ -125,7 +125,7 @@ async def test_beyond_the_cap_a_request_does_not_wait(one: Endpoint) -> None:
     assert (await one.ask()).status == 200, "who need not wait is not held up"
 
 
-async def test_what_is_handed_out_late_is_counted_so_and_what_has_expired_is_not_handed_out() -> None:
+async def test_stale_credential_is_counted_and_expired_one_is_not_served() -> None:
     clock = FakeClock()
     async with endpoint(None, clock) as one:
         one.enrol()

@@ -193,7 +193,7 @@ async def test_a_session_token_is_only_put_and_head_has_no_body(one: Endpoint) -
     assert (found.status, found.body) == (200, b"")
 
 
-async def test_before_the_first_credential_the_role_is_listed_and_its_credential_is_waited_for_then_503() -> None:
+async def test_role_is_listed_before_its_first_credential_which_is_503() -> None:
     async with endpoint(None, None, patience=Imds.timeout) as one:
         one.enrol(dialects=("imds",), facts=FACTS)
         one.store.attempted(Key(NAME), Unavailable("s3-reader: sts is away"), one.clock.now())
