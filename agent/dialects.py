@@ -56,6 +56,8 @@ DIALECTS: Mapping[str, Traits] = MappingProxyType(
     }
 )
 """By the dialect's name in the configuration."""
+ECS_HOST, ECS_PORT = "100.100.100.200", 80
+"""The address of Alibaba Cloud's metadata service: its SDKs ask no other in the dialect `ecs`."""
 METADATA_ADDRESSES = (
     "169.254.169.254",  # AWS, GCP, Azure
     "169.254.170.2",  # ECS
@@ -64,7 +66,7 @@ METADATA_ADDRESSES = (
     "fd00:ec2::23",  # EKS Pod Identity
     "fd00:ec2::254",  # AWS
     "fd20:ce::254",  # GCP
-    "100.100.100.200",  # Alibaba Cloud
+    ECS_HOST,  # Alibaba Cloud
 )
 """The clouds' own metadata addresses, which no other machine reaches."""
 AZURE_TOKEN_FILE_SECONDS = 10 * 60.0

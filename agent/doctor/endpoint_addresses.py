@@ -8,14 +8,14 @@ import socket
 from ipaddress import ip_address
 
 from agent.config.model import Config, Identity
-from agent.config.rules.serving import ECS, HTTP
+from agent.dialects import ECS_HOST, ECS_PORT
 from agent.doctor.case import Case, broken
 from agent.doctor.report import Finding
 from agent.envvars import ServedAt
 from agent.identities.addresses import spot
 
 LINK = "endpoint"
-ALIBABAS = f"{ECS}:{HTTP}"
+ALIBABAS = f"{ECS_HOST}:{ECS_PORT}"
 """Where Alibaba Cloud's SDKs ask in the dialect `ecs`."""
 
 
@@ -23,15 +23,15 @@ def asked(config: Config, identity: Identity, dialect: str) -> tuple[ServedAt, s
     """Where this dialect's clients ask, and its host. Alibaba Cloud's SDKs ask one address, if the agent listens there."""
     where = spot(config, identity, dialect)
     if dialect == "ecs":
-        listening = {one.port for one in config.metadata.listen if one.host in {ECS, ""} and not one.path}
-        if listening and (identity.serve.port == HTTP or (identity.serve.default and HTTP in listening)):
-            return ServedAt(dialect=dialect, base=where.base, root=f"http://{ECS}", facts=where.facts), ECS
+        listening = {one.port for one in config.metadata.listen if one.host in {ECS_HOST, ""} and not one.path}
+        if listening and (identity.serve.port == ECS_PORT or (identity.serve.default and ECS_PORT in listening)):
+            return ServedAt(dialect=dialect, base=where.base, root=f"http://{ECS_HOST}", facts=where.facts), ECS_HOST
     return where, (where.root or where.base).removeprefix("http://").rpartition(":")[0].strip("[]")
 
 
 def wired(where: ServedAt) -> bool:
     """Whether SDKs come there by themselves, those that can be sent nowhere else."""
-    return where.dialect != "ecs" or where.root == f"http://{ECS}"
+    return where.dialect != "ecs" or where.root == f"http://{ECS_HOST}"
 
 
 def missing(case: Case) -> dict[str, Finding]:

@@ -49,7 +49,7 @@ def test_client_commands_load_neither_a_server_nor_any_sdk(tmp_path: Path, argum
     assert done.stdout == "4\n"
 
 
-def test_the_list_of_what_is_heavy_would_notice(tmp_path: Path) -> None:
+def test_the_list_of_heavy_modules_names_what_schema_loads(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, ",".join(HEAVY), "schema"], capture_output=True, text=True, check=False)
     assert "msgspec" in done.stdout.splitlines()[-1]
 
@@ -81,7 +81,7 @@ class Agent(BaseHTTPRequestHandler):
         """Silent."""
 
 
-def test_what_a_renewal_failed_of_is_said_and_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_renewal_is_explained_without_terminal_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "a.sock")
     with UnixStreamServer(path, lambda request, _client, server: Agent(request, ("", 0), server)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -117,7 +117,7 @@ def test_an_agent_that_hangs_is_not_waited_for(tmp_path: Path, capsys: pytest.Ca
         'control: {"x": 1, socket: "./a.sock"}\n\t-',
     ],
 )
-def test_the_socket_is_found_in_a_file_that_somebody_has_just_broken(tmp_path: Path, text: str) -> None:
+def test_the_socket_is_found_in_a_file_that_is_not_valid_yaml(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.yaml").write_text(text)
     assert client._configured(tmp_path / "c.yaml") == "./a.sock"
 
@@ -178,7 +178,7 @@ STRANGE = {
 
 @pytest.mark.parametrize("command", [["status"], ["status", "--json"], ["renew", "one"], ["revoke", "one"], ["wait", "--timeout", "0.2"]])
 @pytest.mark.parametrize("what", STRANGE)
-def test_a_program_that_is_not_an_agent_is_said_to_be_none(
+def test_a_program_that_is_not_an_agent_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, command: list[str]
 ) -> None:
     if command == ["status", "--json"] and what in {"digits", "an infinite time"}:

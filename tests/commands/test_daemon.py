@@ -39,7 +39,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-def test_what_was_not_delivered_is_said_and_steers_no_terminal(tmp_path: Path) -> None:
+def test_undelivered_identities_are_printed_without_terminal_codes(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("identities: []\n")
     command = [sys.executable, "-c", UNDELIVERED, "one: sub is \x1b[2J\rnot", "once", "-c", str(tmp_path / "config.yaml")]
     done = subprocess.run(command, capture_output=True, check=False, timeout=30)
@@ -53,7 +53,7 @@ def run(tmp_path: Path, error: str, *arguments: str) -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize("command", ["run", "once"])
-def test_a_bug_ends_it_with_1_and_says_where_but_not_what(tmp_path: Path, command: str) -> None:
+def test_a_bug_exits_1_and_logs_the_place_without_the_message(tmp_path: Path, command: str) -> None:
     done = run(tmp_path, "KeyError('CANARY')", command)
     assert (done.returncode, done.stdout) == (1, "")
     assert "CANARY" not in done.stderr
@@ -64,14 +64,14 @@ def test_a_bug_ends_it_with_1_and_says_where_but_not_what(tmp_path: Path, comman
 
 
 @pytest.mark.parametrize("command", ["run", "once"])
-def test_what_cannot_be_opened_ends_it_with_2_and_the_remedy(tmp_path: Path, command: str) -> None:
+def test_a_listener_that_cannot_open_exits_2_with_a_remedy(tmp_path: Path, command: str) -> None:
     done = run(tmp_path, "ConfigError('cannot listen on x', remedy='free it')", command)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "cannot listen on x (free it)\n"
 
 
 @pytest.mark.parametrize("number", ["SIGHUP", "SIGUSR1", "SIGTERM", "SIGINT"])
-def test_a_signal_that_comes_while_it_starts_is_no_accident(tmp_path: Path, number: str) -> None:
+def test_a_signal_during_the_start_is_not_logged_as_a_bug(tmp_path: Path, number: str) -> None:
     done = run(tmp_path, f"signal.{number}", "run")
     assert (done.returncode, done.stdout) == (0, "")
     assert "Traceback" not in done.stderr

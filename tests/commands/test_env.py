@@ -114,7 +114,7 @@ def test_the_files_in_each_format(told: Told, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", READERS)
-def test_a_configured_authorization_is_taken_from_its_variable_and_never_printed(told: Told, form: str) -> None:
+def test_a_configured_authorization_stays_in_its_variable(told: Told, form: str) -> None:
     text = told("--format", form, serve={"dialects": ["container"], "authorization": "${WI_AUTHORIZATION}"}, sinks=[])
     before = {"WI_AUTHORIZATION": "the-pods-uid"}
     if form == "dotenv":
@@ -124,7 +124,7 @@ def test_a_configured_authorization_is_taken_from_its_variable_and_never_printed
     assert "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE" not in found
 
 
-def test_in_a_shell_it_clears_what_would_win_and_adds_to_no_proxy(told: Told) -> None:
+def test_the_shell_form_clears_stronger_variables_and_extends_no_proxy(told: Told) -> None:
     before = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ROLE_ARN"), "x")
     before |= {"AWS_WEB_IDENTITY_TOKEN_FILE": "x", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "x", "AWS_CONTAINER_AUTHORIZATION_TOKEN": "x"}
     found = by_shell(told(), {**before, "NO_PROXY": "a.example", "OTHER": "stays"})
@@ -155,7 +155,7 @@ def test_the_address_is_one_that_a_client_can_reach(told: Told, listen: list[str
     assert by_shell(told(listen=listen))["AWS_CONTAINER_CREDENTIALS_FULL_URI"].startswith(url)
 
 
-def test_where_there_is_no_way_it_says_which_setting_makes_one(told: Told) -> None:
+def test_an_identity_without_variables_is_refused_with_the_setting(told: Told) -> None:
     assert "is not served" in told("--via", "endpoint", serve={}, code=2)
     assert "is not written to files" in told("--via", "files", sinks=[], code=2)
     assert "its authorization is not stored in a file" in told(sinks=[], code=2)
@@ -209,12 +209,12 @@ NASTY = [
 
 @pytest.mark.parametrize("form", READERS)
 @pytest.mark.parametrize("value", NASTY)
-def test_no_value_is_taken_for_anything_but_itself(form: str, value: str) -> None:
+def test_every_value_is_read_back_unchanged(form: str, value: str) -> None:
     text = FORMATS[form](EnvVars(values={"FIRST": value, "SECOND": "second"}))
     assert READERS[form](text) == {"FIRST": value, "SECOND": "second"}, text
 
 
-def test_a_variable_is_expanded_by_whoever_reads_it() -> None:
+def test_the_reader_expands_a_variable() -> None:
     variables = EnvVars(values={"TOKEN": Variable("UID_OF_POD")})
     assert by_shell(FORMATS["shell"](variables), {"UID_OF_POD": "a b"})["TOKEN"] == "a b"
     assert by_kubelet(FORMATS["yaml"](variables), {"UID_OF_POD": "a b"})["TOKEN"] == "a b"
@@ -223,7 +223,7 @@ def test_a_variable_is_expanded_by_whoever_reads_it() -> None:
 
 
 @pytest.mark.parametrize("role", [None, ROLE])
-def test_who_only_the_serviceaccount_can_say_is_not_made_up(told: Told, role: str | None) -> None:
+def test_a_principal_from_annotations_is_not_guessed(told: Told, role: str | None) -> None:
     source = {"type": "kubernetes", "serviceAccount": {"namespace": "demo", "name": "app"}}
     provider = {"type": "aws", "region": "eu-west-1", "fromServiceAccount": True, **({"roleArn": role} if role else {})}
     assert "AWS_CONTAINER_CREDENTIALS_FULL_URI" in told("--via", "endpoint", source=source, provider=provider)

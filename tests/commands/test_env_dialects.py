@@ -76,7 +76,7 @@ def told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     ],
 )
 @pytest.mark.parametrize("form", READERS)
-def test_the_authorization_is_put_in_by_whoever_reads_the_variables(
+def test_the_reader_of_the_variables_fills_in_the_authorization(
     told: Told, monkeypatch: pytest.MonkeyPatch, provider: dict[str, Any], dialect: str, expected: dict[str, str], form: str
 ) -> None:
     serve = {"dialects": [dialect], "authorization": "${WI_AUTHORIZATION}"}
@@ -105,7 +105,7 @@ def test_dialects_without_authorization_in_each_format(told: Told, form: str) ->
     }
 
 
-def test_what_would_win_over_the_endpoint_is_cleared(told: Told) -> None:
+def test_variables_that_win_over_the_endpoint_are_cleared(told: Told) -> None:
     before = dict.fromkeys(
         ("AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_ID", "IMDS_ENDPOINT", "IDENTITY_SERVER_THUMBPRINT"), "x"
     )

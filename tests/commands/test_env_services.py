@@ -26,7 +26,7 @@ def test_instance_metadata(told: Told, form: str, serve: dict[str, Any], address
     }
 
 
-def test_instance_metadata_clears_what_would_win_or_turn_it_off(told: Told) -> None:
+def test_imds_clears_variables_that_win_or_disable_it(told: Told) -> None:
     before = dict.fromkeys(("AWS_EC2_METADATA_DISABLED", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_ROLE_ARN", "AWS_ACCESS_KEY_ID"), "x")
     assert not set(before) & set(by_shell(told(serve={"dialects": ["imds"]}), before))
 
@@ -46,7 +46,7 @@ def test_a_metadata_server_of_googles(told: Told, form: str, serve: dict[str, An
     }
 
 
-def test_a_metadata_server_clears_what_would_win_or_turn_it_off(told: Told) -> None:
+def test_gce_clears_variables_that_win_or_disable_it(told: Told) -> None:
     before = dict.fromkeys(("GOOGLE_APPLICATION_CREDENTIALS", "NO_GCE_CHECK", "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"), "x")
     assert not set(before) & set(by_shell(told(provider=GCP, serve={"dialects": ["gce"], "default": True}), before))
 

@@ -25,7 +25,7 @@ def identity(name: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_each_identity_is_a_row_and_what_is_wrong_stands_below_with_what_to_do() -> None:
+def test_each_identity_has_a_row_and_failures_follow_with_remedies() -> None:
     failure = {"result": "rejected", "message": "late: no", "remedy": "do this", "at": "2026-01-01T00:00:00.5Z", "count": 3}
     late = identity(
         "late",
@@ -62,12 +62,12 @@ def test_each_identity_is_a_row_and_what_is_wrong_stands_below_with_what_to_do()
         ("rejected", "  AWS answered 500"),
     ],
 )
-def test_where_there_is_nothing_to_change_that_is_said(result: str, last: str) -> None:
+def test_a_transient_failure_points_to_the_doctor(result: str, last: str) -> None:
     failure = {"result": result, "message": "one: AWS answered 500", "remedy": "", "at": "2026-01-01T00:00:00.5Z", "count": 1}
     assert render({"now": NOW, "identities": [identity("one", failure=failure)]}).splitlines()[-1] == last
 
 
-def test_what_was_asked_for_at_run_time_and_refused_is_said_though_the_identity_is_fresh() -> None:
+def test_refused_variant_is_shown_for_a_fresh_identity() -> None:
     failure = {"result": "rejected", "message": "one: no such thing", "remedy": "do this", "at": "2026-01-01T00:00:00.5Z", "count": 2}
     variants = {"api://nope": failure, "x" * 200: failure | {"remedy": ""}}
     assert render({"now": NOW, "identities": [identity("one", variantFailures=variants)]}).splitlines()[2:] == [
@@ -82,7 +82,7 @@ def test_what_was_asked_for_at_run_time_and_refused_is_said_though_the_identity_
 
 
 @pytest.mark.parametrize(("count", "times"), [(1, "once"), (7, "7 times")])
-def test_what_somebody_else_took_away_is_said_though_it_was_put_back(count: int, times: str) -> None:
+def test_files_that_another_program_removed_are_reported_once_restored(count: int, times: str) -> None:
     sink = {"name": "files:/a", "state": "fresh", "failure": None, "lost": {"at": "2026-01-01T00:00:00.500000Z", "count": count}}
     assert render({"now": NOW, "identities": [identity("moved", sinks=[sink])]}).splitlines()[2:] == [
         "",
@@ -91,7 +91,7 @@ def test_what_somebody_else_took_away_is_said_though_it_was_put_back(count: int,
     ]
 
 
-def test_nothing_of_what_a_token_or_a_server_wrote_reaches_the_terminal_as_a_command() -> None:
+def test_foreign_text_does_not_reach_the_terminal_as_a_command() -> None:
     wild = "\x1b]0;owned\x07\r\n\x9b2J\u202eevil"
     failure = {"result": "rejected", "message": wild, "remedy": wild, "at": "2026-01-01T00:00:00.5Z", "count": 1}
     sink = {"name": wild, "state": wild, "failure": failure}
@@ -101,13 +101,13 @@ def test_nothing_of_what_a_token_or_a_server_wrote_reaches_the_terminal_as_a_com
     assert "  → ]0;owned2Jevil" in shown
 
 
-def test_the_credential_counts_where_it_goes_first_and_what_is_over_says_so() -> None:
+def test_the_span_that_expires_first_is_shown() -> None:
     credential = {"expiresAt": "2025-12-31T23:00:00.000000Z", "ageSeconds": 7200.0, "expiresInSeconds": -3600.0}
     row = render({"now": NOW, "identities": [identity("one", credential=credential)]}).splitlines()[1]
     assert row.split()[2:4] == ["2h00m", "expired"]
 
 
-def test_a_terminal_of_eighty_columns_is_not_overrun_by_the_places_of_the_files() -> None:
+def test_sink_names_are_cut_to_a_terminal_of_eighty_columns() -> None:
     sinks = [{"name": "files:./run/identities/blob-reader", "state": "fresh", "failure": None}]
     found = {"now": NOW, "identities": [identity("blob-reader", sinks=sinks), identity("s3", sinks=[sinks[0] | {"name": "files:/s3"}])]}
     wide, narrow = render(found).splitlines(), render(found, columns=80).splitlines()
@@ -148,7 +148,7 @@ def test_a_failed_task_is_shown_with_its_remedy() -> None:
     assert "\x1b" not in shown[-2]
 
 
-def test_none_at_all_is_said() -> None:
+def test_an_empty_configuration_is_shown() -> None:
     assert render({"now": NOW, "identities": []}).endswith("no identities are configured")
 
 

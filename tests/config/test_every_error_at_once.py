@@ -82,7 +82,7 @@ F:36: identities[4].sinks[0].owner: this machine does not know that owner: write
 """  # noqa: E501  # a line is a line
 
 
-def test_more_than_twenty_mistakes_are_all_told_at_once_each_with_its_line(tmp_path, monkeypatch):
+def test_all_of_twenty_errors_are_reported_with_their_lines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("F").write_text(WRONG)
     with pytest.raises(ConfigError) as caught:
@@ -91,7 +91,7 @@ def test_more_than_twenty_mistakes_are_all_told_at_once_each_with_its_line(tmp_p
     assert len(SAID.splitlines()) >= 20
 
 
-def test_nothing_is_concluded_from_what_is_itself_broken(tmp_path):
+def test_rules_conclude_nothing_from_broken_parts(tmp_path):
     text = """\
 isuer: {url: "https://issuer.example", listen: [], state: run/issuer}
 identities:
@@ -105,7 +105,7 @@ identities:
     assert found.warnings == []
 
 
-def test_a_rule_names_the_place_as_written_though_broken_parts_before_it_were_left_out(tmp_path):
+def test_a_rule_names_the_original_place_behind_broken_parts(tmp_path):
     text = """\
 identities:
   - 1
@@ -130,12 +130,12 @@ identities:
     ]
 
 
-def test_a_key_that_is_no_text_does_not_keep_the_rules_from_the_rest(tmp_path):
+def test_rules_check_the_rest_of_a_file_with_a_key_that_is_not_text(tmp_path):
     text = GOOD.replace("control:", "1: x\ncontrol:").replace("  - name: two", "  - name: one")
     assert [fault.path for fault in verdict(tmp_path, text).faults] == ["", "identities[1].name"]
 
 
-def test_thousands_of_mistakes_do_not_take_for_ever(tmp_path, monkeypatch):
+def test_thousands_of_errors_are_reported_in_seconds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = (
         f"  - {{name: n{n}, provider: {{type: generic, audiences: [a], zork: 1}}, sinks: [{{type: files, directory: run/{n}}}]}}"
@@ -150,7 +150,7 @@ def test_thousands_of_mistakes_do_not_take_for_ever(tmp_path, monkeypatch):
     assert time.monotonic() - began < 5
 
 
-def test_a_required_key_that_is_misspelt_is_told_once_and_not_as_missing_besides(tmp_path):
+def test_a_misspelt_required_key_is_not_reported_as_missing(tmp_path):
     text = GOOD.replace("    provider:\n      type: generic", "    provder:\n      type: generic").replace("      path:", "      Path:")
     found = [(fault.path, fault.message) for fault in verdict(tmp_path, text).faults]
     assert found == [

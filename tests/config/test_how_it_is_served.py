@@ -48,19 +48,19 @@ def test_every_dialect_of_the_configuration_is_known_everywhere() -> None:
 @pytest.mark.parametrize(
     ("dialect", "provider"), [(name, wrong) for name, one in DIALECTS.items() for wrong in PROVIDERS if wrong != one.provider]
 )
-def test_a_dialect_hands_out_only_its_own_clouds_credentials(tmp_path: Path, dialect: str, provider: str) -> None:
+def test_a_dialect_serves_credentials_of_its_own_cloud_only(tmp_path: Path, dialect: str, provider: str) -> None:
     faults, _ = judged(tmp_path, identity("one", provider, dialect, default=True))
     assert f"needs provider type {DIALECTS[dialect].provider} with exchange: true" in faults
 
 
 @pytest.mark.parametrize("serve", [{"default": True}, {"port": 9490}])
-def test_gce_names_no_identity_so_it_needs_a_port_or_to_be_the_default(tmp_path: Path, serve: dict[str, Any]) -> None:
+def test_gce_needs_a_port_or_the_default_identity(tmp_path: Path, serve: dict[str, Any]) -> None:
     assert "set serve.default: true for one identity, or serve.port" in judged(tmp_path, identity("one", "gcp", "gce"))[0]
     assert judged(tmp_path, identity("one", "gcp", "gce", **serve))[0] == ""
     assert judged(tmp_path, identity("one", "aws", "imds"))[0] == "", "which has a path of its own"
 
 
-def test_a_well_known_path_is_one_identitys(tmp_path: Path) -> None:
+def test_a_dialect_has_one_default_identity(tmp_path: Path) -> None:
     faults, _ = judged(
         tmp_path,
         identity("one", "gcp", "gce", default=True),
@@ -72,17 +72,17 @@ def test_a_well_known_path_is_one_identitys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("port", [9481, 9491, 9480])
-def test_a_port_of_its_own_is_nobody_elses(tmp_path: Path, port: int) -> None:
+def test_a_port_of_its_own_must_be_free(tmp_path: Path, port: int) -> None:
     faults, _ = judged(tmp_path, identity("one", "gcp", "gce", port=9491), identity("two", "gcp", "gce", port=port))
     assert f"the agent already listens on 127.0.0.1:{port}" in faults
 
 
 @pytest.mark.parametrize("port", [0, 65536, -1])
-def test_a_port_is_one(tmp_path: Path, port: int) -> None:
+def test_an_invalid_port_is_refused(tmp_path: Path, port: int) -> None:
     assert "serve.port" in judged(tmp_path, identity("one", "gcp", "gce", port=port))[0]
 
 
-def test_who_serves_every_process_is_told_so_and_what_would_not(tmp_path: Path) -> None:
+def test_open_dialects_are_warned_of_with_the_guarded_alternative(tmp_path: Path) -> None:
     _, warnings = judged(tmp_path, identity("one", "gcp", "gce", default=True), identity("two", "aws", "imds", "container"))
     assert [warning.partition(":")[0] for warning in warnings] == [
         "not set, so clients of the endpoint may ask for any scope besides `scopes`",
@@ -93,7 +93,7 @@ def test_who_serves_every_process_is_told_so_and_what_would_not(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("serve", [{"default": True}, {"port": 9490}])
-def test_a_root_for_who_has_no_well_known_paths_is_said_to_be_of_no_use(tmp_path: Path, serve: dict[str, Any]) -> None:
+def test_a_root_without_well_known_paths_is_warned_of(tmp_path: Path, serve: dict[str, Any]) -> None:
     faults, warnings = judged(tmp_path, identity("one", "aws", "container", **serve))
     assert (faults, len(warnings), "no effect" in warnings[0]) == ("", 1, True)
 
@@ -108,7 +108,7 @@ def test_a_port_of_its_own_is_opened_on_every_host_once() -> None:
     assert found == {"one": (Address("127.0.0.1", 9490), Address("::1", 9490))}
 
 
-def test_a_new_port_needs_a_restart_and_one_that_goes_does_not() -> None:
+def test_a_new_port_needs_a_restart_and_a_removed_port_does_not() -> None:
     served, plain = identity("one", "gcp", "gce", port=9490), identity("two", "gcp", "gce", default=True)
     for running, wanted in (([plain], [plain, served]), ([served], [{**served, "serve": {"dialects": ["gce"], "port": 9491}}])):
         with pytest.raises(ConfigError, match=r"changes of serve\.port need a restart"):
@@ -119,7 +119,7 @@ def test_a_new_port_needs_a_restart_and_one_that_goes_does_not() -> None:
     refuse_restart(config(served, plain), config(plain, served))
 
 
-def test_what_is_said_beside_the_credential_follows_from_the_provider_and_can_be_set() -> None:
+def test_dialect_facts_follow_the_provider_unless_set() -> None:
     own = config(identity("one", "gcp", "gce", default=True), identity("two", "aws", "imds")).identities
     assert facts(own[0])["project-id"] == facts(own[0])["project-number"] == "123456789012"
     assert facts(own[0])["email"] == "123456789012.svc.id.goog"

@@ -31,7 +31,7 @@ def test_no_audience_means_the_api_servers_own(tmp_path):
     assert not verdict(tmp_path, written(ACCOUNT, "{type: generic, audiences: []}")).faults
 
 
-def test_no_audience_is_no_audience_where_the_token_is_anothers(tmp_path):
+def test_a_foreign_token_needs_an_audience(tmp_path):
     found = verdict(tmp_path, written("      type: file\n      path: /x\n", "{type: generic, audiences: []}")).faults
     assert "name at least one audience" in told(found)
 
@@ -46,7 +46,7 @@ def test_no_audience_is_no_audience_where_the_token_is_anothers(tmp_path):
         ("      audience: x # HERE", "identities[0].source.audience", "unknown key"),
     ],
 )
-def test_what_cannot_be_is_told_with_its_line(tmp_path, line, where, said):
+def test_an_impossible_setting_is_refused_with_its_line(tmp_path, line, where, said):
     text = written(f"{ACCOUNT}{line}")
     found = verdict(tmp_path, text).faults
     assert len(found) == 1, told(found)
@@ -56,7 +56,7 @@ def test_what_cannot_be_is_told_with_its_line(tmp_path, line, where, said):
 
 
 @pytest.mark.parametrize("account", ["{name: app}", "{namespace: demo}", "{namespace: de.mo, name: app}", "{namespace: ../x, name: app}"])
-def test_a_service_account_needs_a_namespace_and_a_name_that_are_such(tmp_path, account):
+def test_a_service_account_needs_a_valid_namespace_and_name(tmp_path, account):
     found = verdict(tmp_path, written(f"      type: kubernetes\n      serviceAccount: {account} # HERE")).faults
     assert len(found) == 1, told(found)
     assert found[0].path.startswith("identities[0].source.serviceAccount")

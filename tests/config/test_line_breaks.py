@@ -46,7 +46,7 @@ STRINGS = dict.fromkeys((path, part.get("pattern"), part.get("minLength", 0)) fo
 
 
 @pytest.mark.parametrize(("path", "pattern", "least"), [case for case in STRINGS if case[1]])
-def test_what_fits_a_pattern_does_not_with_a_line_break_behind_it(path: str, pattern: str, least: int) -> None:
+def test_a_line_break_after_a_matching_text_is_refused(path: str, pattern: str, least: int) -> None:
     fitting = [text for text in SPECIMENS if re.search(pattern, text) and len(text) >= least]
     assert fitting, f"add a text for {path}: {pattern}"
     judged = Annotated[str, msgspec.Meta(pattern=pattern)]
@@ -56,7 +56,7 @@ def test_what_fits_a_pattern_does_not_with_a_line_break_behind_it(path: str, pat
             convert(text + "\n", judged)
 
 
-def test_the_walk_finds_the_settings_that_have_patterns_and_those_that_have_none() -> None:
+def test_the_walk_finds_settings_with_and_without_patterns() -> None:
     found = {path for path, _, _ in STRINGS}
     assert {"identities[].name", "identities[].provider.roleArn", "identities[].source.subject", "control.socket"} <= found
     assert {"identities[].provider.sessionName", "identities[].serve.imds.availabilityZone", "refresh.timeout"} <= found

@@ -260,7 +260,7 @@ ENVIRON = {"SHORT": "canary", "LINES": "canary canary canary\nX: y"}
 
 
 @pytest.mark.parametrize(("new", "old", "path", "says"), STRUCTURE + RULES, ids=[f"{row[2]} {row[3]}"[:60] for row in STRUCTURE + RULES])
-def test_a_single_mistake_is_named_with_its_line_and_what_is_allowed(tmp_path, monkeypatch, new, old, path, says):
+def test_a_single_error_names_its_line_and_the_allowed_values(tmp_path, monkeypatch, new, old, path, says):
     monkeypatch.chdir(tmp_path)
     assert GOOD.count(old) == 1
     text = GOOD.replace(old, new)
@@ -276,12 +276,12 @@ def test_a_single_mistake_is_named_with_its_line_and_what_is_allowed(tmp_path, m
 
 
 @pytest.mark.parametrize(("new", "old", "path", "says"), RULES, ids=[f"{row[2]} {row[3]}"[:60] for row in RULES])
-def test_a_rule_that_does_not_hold_is_the_only_complaint(tmp_path, monkeypatch, new, old, path, says):
+def test_a_broken_rule_is_the_only_fault(tmp_path, monkeypatch, new, old, path, says):
     monkeypatch.chdir(tmp_path)
     assert len(verdict(tmp_path, GOOD.replace(old, new), ENVIRON).faults) == 1
 
 
-def test_the_configuration_these_mistakes_are_made_in_is_good(tmp_path, monkeypatch):
+def test_the_base_configuration_is_good(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = verdict(tmp_path, GOOD)
     assert told(found.faults) == ""
@@ -303,7 +303,7 @@ WARNINGS = [
 
 
 @pytest.mark.parametrize(("new", "old", "path", "says"), WARNINGS)
-def test_what_is_doubtful_is_said_and_not_refused(tmp_path, monkeypatch, new, old, path, says):
+def test_a_doubtful_setting_is_warned_of_and_accepted(tmp_path, monkeypatch, new, old, path, says):
     monkeypatch.chdir(tmp_path)
     found = verdict(tmp_path, GOOD.replace(old, new))
     assert found.config is not None

@@ -34,7 +34,7 @@ NOT_YAML = [
 
 
 @pytest.mark.parametrize(("text", "line", "says"), NOT_YAML, ids=[row[2] for row in NOT_YAML])
-def test_text_that_is_no_usable_yaml_is_refused_with_its_line(tmp_path, text, line, says):
+def test_unusable_yaml_is_refused_with_its_line(tmp_path, text, line, says):
     found = verdict(tmp_path, text)
     assert found.config is None
     assert says in told(found.faults)
@@ -75,7 +75,7 @@ identities:
     assert found.config.identities[1].source.path == "x"
 
 
-def test_only_an_empty_list_says_that_there_are_no_identities(tmp_path):
+def test_only_an_empty_list_means_no_identities(tmp_path):
     for text in ("identities: []\n", "refresh: {at: 0.5}\nidentities: []\n"):
         found = verdict(tmp_path, text)
         assert found.config is not None
@@ -83,7 +83,7 @@ def test_only_an_empty_list_says_that_there_are_no_identities(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}\n", "refresh: {at: 0.5}\n"])
-def test_a_file_without_identities_is_refused_with_what_to_write(tmp_path, text):
+def test_a_file_without_identities_is_refused_with_a_remedy(tmp_path, text):
     found = verdict(tmp_path, text)
     assert found.config is None
     assert (
@@ -102,14 +102,14 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path):
     assert loading.load(tmp_path / "config.yaml", {}).identities[0].name == "one"
 
 
-def test_on_one_line_the_second_identitys_mistake_is_told_before_the_elevenths(tmp_path):
+def test_faults_on_one_line_are_ordered_by_index(tmp_path):
     found = verdict(tmp_path, json.dumps({"identities": [{"name": f"i{number}", "extra": 1} for number in range(11)]}))
     said = [fault.place[1] for fault in found.faults if fault.path.endswith("extra")]
     assert said == sorted(said)
     assert said[1:] == list(range(1, 11))
 
 
-def test_a_date_is_read_as_the_text_it_is(tmp_path):
+def test_a_date_is_read_as_text(tmp_path):
     text = GOOD.replace("audiences: [demo]", "audiences: [2026-01-01]")
     assert verdict(tmp_path, text).config.identities[0].provider.audiences == ("2026-01-01",)
 
@@ -133,7 +133,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_remedy(tmp_path):
         assert message in str(caught.value)
 
 
-def test_a_file_that_others_own_is_refused_with_who_asks(tmp_path):
+def test_an_unreadable_file_is_refused_with_the_uid(tmp_path):
     (tmp_path / "config.yaml").write_text(GOOD)
     (tmp_path / "config.yaml").chmod(0)
     with somebody_else(), pytest.raises(ConfigError, match="let uid"):
@@ -175,7 +175,7 @@ def test_an_authorization_from_the_environment_is_accepted_and_never_kept(tmp_pa
     assert "0123456789abcdef" not in repr(found.config)
 
 
-def test_only_those_who_err_pay_for_the_explanation(tmp_path):
+def test_a_good_file_does_not_load_the_explanation(tmp_path):
     (tmp_path / "good.yaml").write_text(GOOD)
     script = """
 import sys, pathlib

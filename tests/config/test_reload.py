@@ -78,7 +78,7 @@ async def test_a_file_that_is_being_written_is_not_read_before_it_is_whole(tmp_p
         assert len(taken.names) == 1, "read once"
 
 
-async def test_a_changed_file_is_read_six_seconds_later_at_most_and_at_once_when_asked_to(tmp_path: Path) -> None:
+async def test_a_changed_file_is_read_within_six_seconds_and_at_once_on_sighup(tmp_path: Path) -> None:
     path, clock = tmp_path / "config.yaml", FakeClock()
     path.write_text(text("one"))
     async with reloading(path, clock) as (reloader, taken):

@@ -36,7 +36,7 @@ def test_the_schema_refuses_a_wrong_type_key_and_choice():
     assert refused > 30
 
 
-def test_every_block_says_what_it_is_and_durations_default_to_text():
+def test_every_block_has_a_description_and_text_durations():
     definitions = schema_of_configuration()["$defs"]
     assert all(definition["description"] for definition in definitions.values())
     assert definitions["Refresh"]["properties"]["maxAge"]["default"] == "1d"
@@ -46,7 +46,7 @@ def test_every_block_says_what_it_is_and_durations_default_to_text():
 
 
 @pytest.mark.parametrize("kind", ["source", "provider"])
-def test_every_kind_is_found_by_its_type(kind):
+def test_each_source_provider_and_sink_is_found_by_its_type(kind):
     choice = schema_of_configuration()["$defs"]["Identity"]["properties"][kind]
     for name, reference in choice["discriminator"]["mapping"].items():
         definition = schema_of_configuration()["$defs"][reference.rsplit("/", 1)[1]]

@@ -29,7 +29,7 @@ def verdict(
     ("value", "fine"),
     [("0123456789abcdef-._~", True), ("0123456789abcdef/", False), ("0123456789abcde%41", False), ("0123456789abcdef?", False)],
 )
-def test_an_authorization_that_stands_in_a_path_has_to_stand_for_itself_there(tmp_path: Path, value: str, fine: bool) -> None:
+def test_an_authorization_in_a_path_needs_unreserved_characters(tmp_path: Path, value: str, fine: bool) -> None:
     found = verdict(tmp_path, ALIBABA, {"dialects": ["uri"], "authorization": "${SHOWN}"}, value=value)
     assert [fault.path for fault in found.faults] == ([] if fine else ["identities[0].serve.authorization"])
     assert not any(value in str(fault) for fault in found.faults)
@@ -48,7 +48,7 @@ def test_an_authorization_that_stands_in_a_path_has_to_stand_for_itself_there(tm
         ("127.0.0.1:9481", {"port": 80}, False),
     ],
 )
-def test_ecs_is_asked_at_one_address_only(tmp_path: Path, listen: str, serve: dict[str, Any], reached: bool) -> None:
+def test_ecs_without_alibabas_address_is_warned_of(tmp_path: Path, listen: str, serve: dict[str, Any], reached: bool) -> None:
     found = verdict(tmp_path, ALIBABA, {"dialects": ["ecs"], **serve}, listen)
     said = [warning for warning in found.warnings if "SDKs ask 100.100.100.200:80" in warning.message]
     assert bool(said) is not reached
@@ -84,9 +84,7 @@ def test_a_dialect_serves_only_its_own_cloud(tmp_path: Path, provider: dict[str,
         ({"serviceAccount": "reader@demo-project.iam.gserviceaccount.com"}, {}, True),
     ],
 )
-def test_in_gke_the_project_has_to_be_said_for_a_metadata_server(
-    tmp_path: Path, provider: dict[str, Any], gce: dict[str, Any], known: bool
-) -> None:
+def test_gce_in_gke_without_a_project_is_warned_of(tmp_path: Path, provider: dict[str, Any], gce: dict[str, Any], known: bool) -> None:
     found = verdict(tmp_path, {"type": "gcp", "gke": True, **provider}, {"dialects": ["gce"], "default": True, "gce": gce})
     assert found.faults == []
     said = [warning.path for warning in found.warnings if "no other setting implies it" in warning.message]

@@ -125,7 +125,7 @@ def test_every_class_of_reference_is_held_to_it(tmp_path: Path, source: dict, te
     assert list(tmp_path.iterdir()) == [tmp_path / "config.yaml"], "no directory is made of it"
 
 
-def test_the_default_takes_the_place_of_a_name_that_is_not_there_and_of_no_other(tmp_path: Path) -> None:
+def test_the_default_replaces_a_missing_name_only(tmp_path: Path) -> None:
     tenancy = {"defaultServiceAccount": "default-app"}
     for source, name in (({"type": "kubernetes", "serviceAccount": {"namespace": "tenant1"}}, "default-app"), (account(name="own"), "own")):
         config = verdict(tmp_path, of(source, tenancy)).config
@@ -150,9 +150,7 @@ def test_only_a_serviceaccount_has_annotations(tmp_path: Path, source: dict) -> 
         ("type: alibaba\n    oidcProviderArn: acs:ram::12345:oidc-provider/x", ["provider.roleArn: missing"]),
     ],
 )
-def test_who_the_identity_is_has_to_be_said_by_the_configuration_or_by_the_serviceaccount(
-    tmp_path: Path, provider: str, faults: list[str]
-) -> None:
+def test_principal_must_come_from_configuration_or_serviceaccount(tmp_path: Path, provider: str, faults: list[str]) -> None:
     text = of(KUBERNETES, {}).replace("type: generic", provider)
     said = told(verdict(tmp_path, text).faults)
     assert all(fault in said for fault in faults), said

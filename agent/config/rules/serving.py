@@ -4,10 +4,8 @@ from collections.abc import Iterator
 
 from agent.config.fault import Finding, Place
 from agent.config.model import Config, Identity
-from agent.dialects import DIALECTS
+from agent.dialects import DIALECTS, ECS_HOST, ECS_PORT
 from agent.providers.gcp.settings import GcpSettings
-
-ECS, HTTP = "100.100.100.200", 80
 
 
 def served(config: Config) -> Iterator[tuple[Place, Identity]]:
@@ -26,8 +24,8 @@ def reachable(config: Config) -> Iterator[Finding]:
                 message = f"paths of {dialect} do not name the identity: set serve.default: true for one identity, or serve.port for each"
                 grounds: tuple[Place, ...] = ((*place, "default"), (*place, "port"))
                 yield Finding(place=(*place, "dialects", position), message=message, rests_on=grounds)
-        for setting in ("default", "port"):
-            if getattr(serve, setting) and not any(DIALECTS[dialect].rooted for dialect in serve.dialects):
+        for setting, value in (("default", serve.default), ("port", serve.port)):
+            if value and not any(DIALECTS[dialect].rooted for dialect in serve.dialects):
                 message = "has no effect, as its dialects have no well-known paths: remove it"
                 yield Finding(place=(*place, setting), message=message, warning=True, rests_on=((*place, "dialects"),))
 
@@ -62,13 +60,14 @@ def unguarded(config: Config) -> Iterator[Finding]:
 
 def wired(config: Config) -> Iterator[Finding]:
     """Warn of dialect `ecs` without the one address that Alibaba Cloud's SDKs ask; no setting of theirs changes it."""
-    addresses = [address for address in config.metadata.listen if address.host in {ECS, ""} and not address.path]
+    addresses = [address for address in config.metadata.listen if address.host in {ECS_HOST, ""} and not address.path]
     for place, identity in served(config):
         serve = identity.serve
-        own = addresses if serve.port == HTTP else []
-        at_root = [address for address in addresses if address.port == HTTP and serve.default]
+        own = addresses if serve.port == ECS_PORT else []
+        at_root = [address for address in addresses if address.port == ECS_PORT and serve.default]
         if "ecs" in serve.dialects and not own and not at_root:
-            message = f'SDKs ask {ECS}:{HTTP} and no other address: add "{ECS}:{HTTP}" to metadata.listen, and serve.default: true here'
+            address = f"{ECS_HOST}:{ECS_PORT}"
+            message = f'SDKs ask {address} and no other address: add "{address}" to metadata.listen, and serve.default: true here'
             at = (*place, "dialects", serve.dialects.index("ecs"))
             yield Finding(place=at, message=message, warning=True, rests_on=(("metadata", "listen"),))
 
