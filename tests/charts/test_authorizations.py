@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.charts.helm import ROOT, pod_of
-from tests.sinks.files.test_elsewhere import UNSHARE, obstacle
+from tests.sinks.files.test_mounted_volumes import UNSHARE, obstacle
 
 UID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 ROLES = {

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.charts.helm import CHART, ROOT, VALUES, RefusedError, config_of, pod_of, sidecar_of
-from tests.sinks.files.test_elsewhere import UNSHARE, obstacle
+from tests.sinks.files.test_mounted_volumes import UNSHARE, obstacle
 
 KEYS = VALUES["issuer-keys-values"]
 MOUNT = "/var/run/secrets/wi-agent-issuer"

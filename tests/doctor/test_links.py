@@ -17,7 +17,7 @@ from agent.sinks.files.sink import FilesSink
 from tests.doctor.scene import CONFIG, GOLDEN, NAME, TOKEN, Scene, free_port
 from tests.servers.cloud import ROLE
 from tests.servers.sts import Trust, refuse
-from tests.sinks.files.grants import FakeCredential
+from tests.sinks.files.grants_and_sinks import FakeCredential
 
 
 async def expect(stage: Scene, name: str, *, code: int = 3) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock
-from tests.sinks.files.grants import Bench
+from tests.sinks.files.grants_and_sinks import Bench
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.fakes import START
-from tests.sinks.files.grants import Bench, FakeCredential, generations, machinery, make_grant
+from tests.sinks.files.grants_and_sinks import Bench, FakeCredential, generations, machinery, make_grant
 
 
 async def left_by_an_earlier_process(bench: Bench, directory: Path, **settings) -> None:

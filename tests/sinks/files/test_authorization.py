@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from agent.identities.authorization import FILE, Authorizations
-from tests.sinks.files.grants import Bench
+from tests.sinks.files.grants_and_sinks import Bench
 
 
 async def shared(bench: Bench, directory: Path, identity: str) -> str:

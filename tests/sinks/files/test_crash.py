@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sinks.files.grants import Bench, FakeCredential, contents, generations, machinery, make_grant
+from tests.sinks.files.grants_and_sinks import Bench, FakeCredential, contents, generations, machinery, make_grant
 
 CALLS = ["mkdir", "open", "write", "fchmod", "fchown", "utime", "fsync", "symlink", "rename", "unlink", "rmdir"]
 

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.errors import NotReady, Rejected
-from tests.sinks.files.grants import Bench, contents, generations, make_grant
+from tests.sinks.files.grants_and_sinks import Bench, contents, generations, make_grant
 
 
 def events(logs) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import Unavailable
-from tests.sinks.files.grants import Bench, contents, generations, make_grant
+from tests.sinks.files.grants_and_sinks import Bench, contents, generations, make_grant
 
 
 class Disk:

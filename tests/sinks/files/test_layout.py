@@ -10,7 +10,7 @@ import pytest
 from agent.errors import Rejected
 from agent.settings import Duration, FileMode
 from tests.fakes import START
-from tests.sinks.files.grants import Bench, FakeCredential, contents, generations, machinery, make_grant
+from tests.sinks.files.grants_and_sinks import Bench, FakeCredential, contents, generations, machinery, make_grant
 
 
 def mode(path: Path) -> int:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from agent.model import Secret
 from agent.sinks.files import removal
-from tests.sinks.files.grants import Bench, contents, make_grant
+from tests.sinks.files.grants_and_sinks import Bench, contents, make_grant
 from tests.sinks.files.test_removal import DEEP, nest
 
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from agent.errors import RefreshError
 from agent.model import Secret
-from tests.sinks.files.grants import Bench, FakeCredential, make_grant
+from tests.sinks.files.grants_and_sinks import Bench, FakeCredential, make_grant
 
 CANARY = "c4n4ry"
 

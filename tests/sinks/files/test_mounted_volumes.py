@@ -1,4 +1,4 @@
-"""Full disks, read-only volumes, other users: scenarios of `elsewhere.py`, each in a mount namespace of its own."""
+"""Full disks, read-only volumes, other users: scenarios of `mounted_volume_scenarios.py`, each in a mount namespace of its own."""
 
 import os
 import subprocess
@@ -38,9 +38,9 @@ def obstacle() -> str:
 
 
 @pytest.mark.parametrize("scenario", [pytest.param(name, id=story) for name, story in STORIES.items()])
-def test_elsewhere(scenario: str) -> None:
+def test_on_a_mounted_volume(scenario: str) -> None:
     if obstacle():
         pytest.skip(obstacle())
-    command = [*UNSHARE, sys.executable, "-W", "error", "-m", "tests.sinks.files.elsewhere", scenario]
+    command = [*UNSHARE, sys.executable, "-W", "error", "-m", "tests.sinks.files.mounted_volume_scenarios", scenario]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
-"""Attacks by other users of the volume, each run as `python -m tests.sinks.files.strangers NAME [DIRECTORY]` under `unshare -m`.
+"""Attacks by other users of the volume, each run as `python -m tests.sinks.files.other_user_scenarios NAME [DIRECTORY]` under `unshare -m`.
 
-The volume is at /mnt: in memory, or DIRECTORY on a disk. `elsewhere.py` says how users are played.
+The volume is at /mnt: in memory, or DIRECTORY on a disk. `mounted_volume_scenarios.py` says how users are played.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from agent.sinks.files import acl, limits
 from agent.sinks.files.sink import FilesSink
 from agent.store import Store
 from tests.fakes import FakeClock
-from tests.sinks.files.elsewhere import AGENT, ROOT, acting_as, can_read, mount
-from tests.sinks.files.grants import Bench, contents, generations, make_grant
+from tests.sinks.files.grants_and_sinks import Bench, contents, generations, make_grant
+from tests.sinks.files.mounted_volume_scenarios import AGENT, ROOT, acting_as, can_read, mount
 
 STRANGER, READER, GROUP = 1001, 1000, 2000
 VIEW = Path("/mnt/view")

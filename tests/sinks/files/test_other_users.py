@@ -1,4 +1,4 @@
-"""Other users of a volume attack it: scenarios of `strangers.py`, each in a mount namespace of its own, in memory and on a disk."""
+"""Other users of a volume attack it: `other_user_scenarios.py`, each in a mount namespace of its own, in memory and on a disk."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sinks.files.test_elsewhere import REPOSITORY, UNSHARE, obstacle
+from tests.sinks.files.test_mounted_volumes import REPOSITORY, UNSHARE, obstacle
 
 STORIES = {
     "default_acl": "an_inherited_acl_lets_nobody_read",
@@ -24,7 +24,7 @@ STORIES = {
 def run(scenario: str, *arguments: str, **environment: str) -> str:
     if obstacle():
         pytest.skip(obstacle())
-    command = [*UNSHARE, sys.executable, "-W", "error", "-m", "tests.sinks.files.strangers", scenario, *arguments]
+    command = [*UNSHARE, sys.executable, "-W", "error", "-m", "tests.sinks.files.other_user_scenarios", scenario, *arguments]
     done = subprocess.run(
         command, cwd=REPOSITORY, env={**os.environ, **environment}, capture_output=True, text=True, timeout=900, check=False
     )

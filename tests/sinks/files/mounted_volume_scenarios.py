@@ -1,4 +1,4 @@
-"""Scenarios that need a mount namespace or other users, each run as `python -m tests.sinks.files.elsewhere NAME` under `unshare -m`.
+"""Scenarios that need a mount namespace or other users, each run as `python -m …mounted_volume_scenarios NAME` under `unshare -m`.
 
 Everything happens on a file system in memory at /mnt that only this process sees. Effective uids are taken and given
 back with the saved one, so that a scenario can play the agent, the workload and root in turn.
@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 import agent.sinks.files.sink  # all of it while root can still read where it lies
 from agent.errors import Rejected, Unavailable
 from tests.fakes import FakeClock
-from tests.sinks.files.grants import Bench, FakeCredential, contents, generations, machinery, make_grant
+from tests.sinks.files.grants_and_sinks import Bench, FakeCredential, contents, generations, machinery, make_grant
 
 assert agent.sinks.files
 
@@ -151,7 +151,7 @@ async def owners(bench: Bench) -> None:
     with acting_as(AGENT, AGENT, 4242):
         for settings, reason in [
             ({"owner": 1000}, "CAP_CHOWN"),
-            ({"group": 4343}, "none of the agent's"),
+            ({"group": 4343}, "not one of the agent's"),
             ({"group": "nobody-has-it"}, "no group"),
         ]:
             with pytest.raises(Rejected, match=reason):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.model import Secret
-from tests.sinks.files.grants import Bench, contents, make_grant
+from tests.sinks.files.grants_and_sinks import Bench, contents, make_grant
 
 
 async def test_it_is_there_before_any_generation_and_recalled_after_a_restart(bench: Bench, directory: Path) -> None:
