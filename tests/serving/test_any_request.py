@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from agent.refusals import Refusal
 from agent.serving.metadata import MAX_RENDERED_PER_IDENTITY
 from tests.serving import azure
+from tests.serving.dialect_requests import ALIBABA, AWS, DIALECTS, OTHER, SDK_REQUESTS, ask, clean, every_dialect_served
 from tests.serving.endpoint import AUTHORIZATION, Endpoint, Reply, reply
-from tests.serving.ways import ALIBABA, AWS, DIALECTS, OTHER, WAYS, ask, clean, everything
 
 
 @pytest.fixture
 async def one() -> AsyncIterator[Endpoint]:
-    async with everything() as served:
+    async with every_dialect_served() as served:
         yield served
 
 
@@ -65,7 +65,9 @@ BEGINNINGS = (
 )
 PATHS = (
     st.tuples(st.sampled_from(BEGINNINGS), st.lists(PARTS, max_size=5)).map(lambda parts: f"/{parts[0]}{'/'.join(parts[1])}")
-    | st.sampled_from([way.path.partition("?")[0] for way in WAYS.values()] + ["/latest/api/token", "/aws/imds/imds/latest/api/token"])
+    | st.sampled_from(
+        [way.path.partition("?")[0] for way in SDK_REQUESTS.values()] + ["/latest/api/token", "/aws/imds/imds/latest/api/token"]
+    )
     | st.text(max_size=12).map("/".__add__)
 )
 HOSTS = st.sampled_from(["localhost:80", "[::1]", "metadata", "evil.example", "", "127.0.0.1:x", "\xe9"])
@@ -85,7 +87,7 @@ Sent = tuple[str, str, str, Headers, bytes]
 
 def nearly_right(dialect: str) -> st.SearchStrategy[Sent]:
     """As its SDKs ask, but for one part of it, or for any."""
-    way = WAYS[dialect]
+    way = SDK_REQUESTS[dialect]
     path, _, query = way.path.partition("?")
     own = [*way.headers.items(), *([(way.session[1], SESSION + dialect)] if way.session[0] else [])]
     more = st.lists(st.tuples(NAMES, VALUES), max_size=3)
@@ -102,7 +104,7 @@ def nearly_right(dialect: str) -> st.SearchStrategy[Sent]:
     return st.one_of(*(st.tuples(*way) for way in ways)).map(lambda parts: (parts[0], f"{parts[1]}?{parts[2]}", *parts[3:]))  # type: ignore[arg-type,return-value]
 
 
-REQUESTS = st.one_of(*map(nearly_right, WAYS))
+REQUESTS = st.one_of(*map(nearly_right, SDK_REQUESTS))
 
 
 def raw(sent: Sent, sessions: Mapping[str, str]) -> bytes:
@@ -116,7 +118,7 @@ def may(sent: Sent) -> bool:
     """Whether a credential may be in the answer: the rules once more, and each by itself."""
     _, target, host, headers, _ = sent
     names = {name.lower() for name, _ in headers}
-    asks_of = [way for way in WAYS.values() if target.partition("?")[0] == way.path.partition("?")[0]]
+    asks_of = [way for way in SDK_REQUESTS.values() if target.partition("?")[0] == way.path.partition("?")[0]]
     owed = [(name, value) for way in asks_of for name, value in way.headers.items()]
     return bool(asks_of) and host in OURS and not names & {"x-forwarded-for", "forwarded"} and set(owed) <= set(headers)
 
@@ -150,7 +152,7 @@ async def send(one: Endpoint, sent: Sent, sessions: Mapping[str, str]) -> Reply:
 async def test_no_request_causes_a_server_error_a_log_line_or_growth(one: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
     loop = asyncio.get_running_loop()
     sessions = {}
-    for dialect, way in WAYS.items():
+    for dialect, way in SDK_REQUESTS.items():
         if opens := way.session[0]:
             opened = await one.ask("/latest/api/token", method="PUT", authorization=None, **{opens: "600"})
             sessions[SESSION + dialect] = opened.body.decode()
@@ -187,15 +189,15 @@ async def flood(one: Endpoint, first: int, times: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", one.port)
 
     presented: dict[str, dict[str, str]] = {}
-    sessions = {dialect: way.session for dialect, way in WAYS.items() if way.session[0]}
+    sessions = {dialect: way.session for dialect, way in SDK_REQUESTS.items() if way.session[0]}
     for number in range(first, first + times):
         kinds: list[tuple[str, str, Mapping[str, str]]]
         kinds = [("PUT", "/latest/api/token", {opens: "60"}) for opens, _ in sessions.values()]
         kinds += [
             ("GET", f"{way.path}{'&' if '?' in way.path else '?'}x={number}", {**way.headers, **presented.get(dialect, {})})
-            for dialect, way in WAYS.items()
+            for dialect, way in SDK_REQUESTS.items()
         ]
-        kinds += [("GET", way.path, {name: f"{value}{number}" for name, value in way.headers.items()}) for way in WAYS.values()]
+        kinds += [("GET", way.path, {name: f"{value}{number}" for name, value in way.headers.items()}) for way in SDK_REQUESTS.values()]
         kinds += [
             ("GET", f"/aws/nobody-{number}/credentials", {}),
             ("GET", f"/{number}/x", {"Host": f"evil-{number}"}),

@@ -359,7 +359,7 @@ asyncio.run(main())
 """
 
 
-def test_a_peer_with_another_address_is_refused_on_a_listener_of_all_addresses() -> None:
+def test_remote_peer_is_refused_on_a_listener_of_all_addresses() -> None:
     """In a network namespace of its own, where it may give the machine a second address."""
     done = subprocess.run(["unshare", "-rn", sys.executable, "-c", FROM_ELSEWHERE], capture_output=True, text=True, timeout=30, check=False)
     if done.returncode and ("unshare" in done.stderr or "ip" in done.stderr.splitlines()[-1]):
@@ -373,7 +373,7 @@ def test_the_names_are_those_of_the_clouds_and_of_this_machine() -> None:
     assert {"127.0.0.1", "localhost", "[::1]", "169.254.169.254", "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"} <= HOSTS
 
 
-async def test_a_herd_that_comes_while_the_agent_is_busy_is_not_sent_away_for_a_second(one: Endpoint) -> None:
+async def test_herd_during_a_busy_loop_is_not_delayed_by_a_second(one: Endpoint) -> None:
     """Nothing here yields to the loop, so nobody accepts: beyond the backlog TCP would try again after 1 s."""
     crowd = [socket.socket() for _ in range(400)]
     for each in crowd:

@@ -234,7 +234,7 @@ async def test_half_requests_keep_no_probe_out_however_many_come_at_a_time(monke
 
 
 @pytest.mark.parametrize("before", [0, 100, 180, 290])
-async def test_who_asks_is_heard_however_many_come_before_and_behind_that_say_nothing(monkeypatch, before):
+async def test_request_is_read_beside_any_number_of_silent_connections(monkeypatch, before):
     """Nothing here yields to the loop, so all of them wait to be accepted; together they are more than twice what a listener has open."""
     monkeypatch.setattr(capacity.resource, "getrlimit", lambda _: (128 * capacity.FILES_SHARE, 4096))
     with ExitStack() as stack:
@@ -282,7 +282,7 @@ async def test_no_connection_makes_the_agent_remember_more_than_it_needs_to_hear
 @pytest.mark.parametrize(
     "said", [b"", b"GET / HTT", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nX: a"]
 )
-async def test_who_asks_for_nothing_more_is_hung_up_on_even_if_a_byte_comes_now_and_then(monkeypatch, said):
+async def test_idle_connection_is_closed_even_if_single_bytes_arrive(monkeypatch, said):
     monkeypatch.setattr(connections, "KEEPALIVE_SECONDS", 0.2)
     async with listening(hello, [Address("127.0.0.1", 0)], "metadata") as bound:
         reader, writer = await asyncio.open_connection("127.0.0.1", bound[0].port)

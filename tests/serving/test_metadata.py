@@ -21,12 +21,12 @@ from tests.servers.site import Site
 from tests.servers.sts import page, refuse
 from tests.servers.tls import certificate
 from tests.serving.endpoint import AUTHORIZATION, CANARIES, NAME, PATH, endpoint
-from tests.serving.stand import Stand, really, stand
+from tests.serving.rotating_endpoint import RotatingEndpoint, really, rotating_endpoint
 
 
 @pytest.mark.parametrize(("dialects", "minutes"), [(("container",), 40.0), ((), 48.0)])
 async def test_hour_session_is_replaced_at_40_min_if_served_else_at_48(tmp_path: Path, dialects: tuple[str, ...], minutes: float) -> None:
-    async with stand(tmp_path, dialects=dialects) as one:
+    async with rotating_endpoint(tmp_path, dialects=dialects) as one:
         for rotation in range(1, 4):
             assert await one.until_due() == pytest.approx(minutes, abs=0.01)
             assert len(one.cloud.sts.sessions) == rotation + 1
@@ -36,7 +36,7 @@ async def test_hour_session_is_replaced_at_40_min_if_served_else_at_48(tmp_path:
 
 async def test_grant_shorter_than_its_margin_is_replaced_at_three_quarters(tmp_path: Path) -> None:
     with capture_logs() as logs:
-        async with stand(tmp_path, provider={"duration": "15m"}) as one:
+        async with rotating_endpoint(tmp_path, provider={"duration": "15m"}) as one:
             assert await one.until_due() == pytest.approx(15 * 0.75, abs=0.01)
             assert await one.until_due() == pytest.approx(15 * 0.75, abs=0.01)
             assert one.status["note"]
@@ -44,7 +44,7 @@ async def test_grant_shorter_than_its_margin_is_replaced_at_three_quarters(tmp_p
 
 
 async def test_no_client_is_ever_handed_less_than_the_margin_while_sts_answers(tmp_path: Path) -> None:
-    async with stand(tmp_path) as one:
+    async with rotating_endpoint(tmp_path) as one:
         least = 3600.0
         for _ in range(25):
             await one.clock.advance(290)
@@ -56,7 +56,7 @@ async def test_no_client_is_ever_handed_less_than_the_margin_while_sts_answers(t
         assert one.cloud.toolbox.counters.handed_out_stale == {}
 
 
-def time_left(one: Stand, expires: str) -> float:
+def time_left(one: RotatingEndpoint, expires: str) -> float:
     return (datetime.strptime(expires, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) - one.clock.now()).total_seconds()
 
 
@@ -114,8 +114,8 @@ for _ in sys.stdin:  # each line: all at once
 """
 
 
-async def test_200_first_requests_at_once_are_one_exchange_and_wait_for_nothing_else(tmp_path: Path) -> None:
-    async with stand(tmp_path) as one:
+async def test_200_first_requests_at_once_cost_one_exchange(tmp_path: Path) -> None:
+    async with rotating_endpoint(tmp_path) as one:
         running = one.supervisor.config
         await one.supervisor.apply(replace(running, identities=()))
         for dialect in one.endpoint.server._dialects.values():
@@ -193,14 +193,14 @@ TROUBLES = [
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.name)
 async def test_failing_sts_is_reported_retried_later_and_costs_no_client(tmp_path: Path, trouble: Trouble) -> None:
     with capture_logs() as logs:
-        async with stand(tmp_path, patience=0.2) as one:
+        async with rotating_endpoint(tmp_path, patience=0.2) as one:
             one.cloud.sts.instead, one.cloud.sts.hanging = trouble.answer, trouble.answer is None
             await outage(one, trouble.result, trouble.says, trouble.pause, logs)
             one.cloud.sts.instead, one.cloud.sts.hanging = None, False
             await recovery(one, trouble.result, logs)
 
 
-async def outage(one: Stand, result: str, says: str, pause: float, logs: list[Any]) -> None:
+async def outage(one: RotatingEndpoint, result: str, says: str, pause: float, logs: list[Any]) -> None:
     """From the refresh that fails first to the expiry of what is held."""
     key = (await one.endpoint.ask()).json["AccessKeyId"]
     valid, stale = one.endpoint.counters.handed_out_valid, one.endpoint.counters.handed_out_stale
@@ -234,7 +234,7 @@ async def outage(one: Stand, result: str, says: str, pause: float, logs: list[An
     assert one.status["state"] == "expired"
 
 
-async def recovery(one: Stand, result: str, logs: list[Any]) -> None:
+async def recovery(one: RotatingEndpoint, result: str, logs: list[Any]) -> None:
     """Without a restart."""
     before = dict(one.results)
     await one.attempted(one.record.attempts + (1 if one.record.due and one.record.due <= one.clock.now() else 0))
@@ -251,7 +251,7 @@ async def recovery(one: Stand, result: str, logs: list[Any]) -> None:
 
 async def test_a_redirect_is_not_followed_and_who_it_names_sees_nothing(tmp_path: Path) -> None:
     with capture_logs() as logs:
-        async with Site() as other, stand(tmp_path) as one:
+        async with Site() as other, rotating_endpoint(tmp_path) as one:
             one.cloud.sts.instead = page(307, "", Location=f"{other.url}/")
             await outage(one, "rejected", "redirects to", 30.0, logs)
             one.cloud.sts.instead = None
@@ -261,7 +261,7 @@ async def test_a_redirect_is_not_followed_and_who_it_names_sees_nothing(tmp_path
 
 async def test_an_sts_that_is_down_is_as_one_that_fails(tmp_path: Path) -> None:
     with capture_logs() as logs:
-        async with stand(tmp_path) as one:
+        async with rotating_endpoint(tmp_path) as one:
             sts = one.cloud.sts
             for site in list(sts._runner.sites):
                 await site.stop()
@@ -272,13 +272,13 @@ async def test_an_sts_that_is_down_is_as_one_that_fails(tmp_path: Path) -> None:
             await recovery(one, "unavailable", logs)
 
 
-async def test_a_certificate_of_another_name_is_refused_until_there_is_the_right_one(tmp_path: Path) -> None:
+async def test_certificate_of_another_name_is_refused(tmp_path: Path) -> None:
     context, right = certificate(tmp_path, "127.0.0.1")
     _, wrong = certificate(tmp_path, "sts.eu-west-1.amazonaws.com")
     both = tmp_path / "both.pem"
     both.write_text(Path(right).read_text() + Path(wrong).read_text())
     with capture_logs() as logs:
-        async with stand(tmp_path, provider={"caFile": str(both)}, tls=context) as one:
+        async with rotating_endpoint(tmp_path, provider={"caFile": str(both)}, tls=context) as one:
             context.load_cert_chain(wrong, wrong.replace(".pem", ".key"))
             assert one.cloud.sts._runner.server
             await one.cloud.sts._runner.server.shutdown(0.1)  # the open connection
@@ -288,8 +288,8 @@ async def test_a_certificate_of_another_name_is_refused_until_there_is_the_right
             await recovery(one, "rejected", logs)
 
 
-async def test_a_withdrawn_identity_is_no_longer_served_and_a_changed_one_without_a_gap(tmp_path: Path) -> None:
-    async with stand(tmp_path) as one:
+async def test_withdrawn_identity_is_not_served_and_changed_one_has_no_gap(tmp_path: Path) -> None:
+    async with rotating_endpoint(tmp_path) as one:
         running = one.supervisor.config
         assert (await one.endpoint.ask()).status == 200
         identity = running.identities[0]

@@ -11,7 +11,7 @@ from agent.serving.listener import listening
 from agent.settings import Address
 from tests.servers.cloud import aws_settings
 from tests.serving.endpoint import CANARIES, NAME, Endpoint, endpoint, reply
-from tests.serving.stand import stand
+from tests.serving.rotating_endpoint import rotating_endpoint
 
 FACTS = aws_settings(roleArn="arn:aws:iam::123456789012:role/reader").facts()
 LISTING = "/latest/meta-data/iam/security-credentials/"
@@ -77,7 +77,7 @@ async def test_a_guard_at_the_port_is_the_same() -> None:
 
 @pytest.mark.parametrize("asked", [200])
 async def test_a_herd_is_one_exchange(tmp_path: Path, asked: int) -> None:
-    async with stand(tmp_path, dialects=("imds",), first=False) as one:
+    async with rotating_endpoint(tmp_path, dialects=("imds",), first=False) as one:
         served: Endpoint = one.endpoint
         one.cloud.sts.delay = 0.2
         for dialect in served.server._dialects.values():

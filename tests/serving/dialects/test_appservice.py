@@ -65,7 +65,7 @@ async def test_the_answer_has_every_member_that_any_sdk_wants_and_numbers_as_tex
     ("resource", "variant"),
     [(VAULT, ""), (VAULT + "/", ""), (STORAGE, STORAGE), (STORAGE.rstrip("/"), STORAGE), (ODD, ODD), (ODD + "/", ODD)],
 )
-async def test_the_resource_comes_back_as_it_was_sent_whatever_the_slash_at_its_end(one: Endpoint, resource: str, variant: str) -> None:
+async def test_resource_is_returned_as_sent_with_or_without_final_slash(one: Endpoint, resource: str, variant: str) -> None:
     grant(one, variant)
     found = await get(one, resource)
     assert (found.status, found.json["resource"]) == (200, resource)

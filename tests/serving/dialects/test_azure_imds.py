@@ -32,7 +32,7 @@ async def get(
 
 @pytest.mark.parametrize("path", [PATH, f"{PATH}/", "/Metadata/Identity/OAuth2/Token", "/METADATA/IDENTITY/OAUTH2/TOKEN/"])
 @pytest.mark.parametrize("version", ["2018-02-01", "2019-08-01", "2021-12-13"])
-async def test_every_spelling_of_the_path_and_every_version_with_tokens_is_answered(one: Endpoint, path: str, version: str) -> None:
+async def test_every_path_spelling_and_every_token_version_is_answered(one: Endpoint, path: str, version: str) -> None:
     found = await get(one, f"resource={VAULT}&api-version={version}", path)
     assert (found.status, found.headers["content-type"]) == (200, "application/json; charset=utf-8")
     assert found.json == {
@@ -57,9 +57,7 @@ async def test_the_resource_comes_back_as_it_was_sent(one: Endpoint) -> None:
 @pytest.mark.parametrize("metadata", [None, "", "True", "TRUE", "false", "1", "true, true"])
 @pytest.mark.parametrize("query", ["", QUERY])
 @pytest.mark.parametrize("path", [PATH, f"{PATH}/", "/metadata/instance"])
-async def test_without_the_header_it_is_400_at_once_which_is_what_probes_look_for(
-    one: Endpoint, metadata: str | None, query: str, path: str
-) -> None:
+async def test_missing_header_is_400_at_once_as_probes_expect(one: Endpoint, metadata: str | None, query: str, path: str) -> None:
     enrol(one, "azure-imds", default=True)
     found = await get(one, query, path, metadata=metadata)
     assert (found.status, found.json) == (

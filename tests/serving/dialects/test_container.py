@@ -78,7 +78,7 @@ async def waiting(one: Endpoint) -> asyncio.Task[Reply]:
     return asked
 
 
-async def test_before_the_first_credential_a_request_waits_for_it_and_is_answered_with_it(one: Endpoint) -> None:
+async def test_request_waits_for_the_first_credential(one: Endpoint) -> None:
     asked = await waiting(one)
     record = one.store.record(Key(NAME))
     assert record
@@ -88,7 +88,7 @@ async def test_before_the_first_credential_a_request_waits_for_it_and_is_answere
     assert one.server._waiting == 0
 
 
-async def test_who_waits_while_the_settings_change_is_not_answered_by_the_old_ones(one: Endpoint) -> None:
+async def test_waiting_request_is_not_answered_with_old_settings(one: Endpoint) -> None:
     asked = await waiting(one)
     one.enrol(authorization="authorization-of-the-new-one")
     one.grant()
@@ -107,7 +107,7 @@ async def test_the_patience_is_less_than_botocores_two_seconds() -> None:
 
 
 @pytest.mark.parametrize("error", [Unavailable("s3-reader: sts is away"), Rejected("s3-reader: AccessDenied", remedy="allow it")])
-async def test_where_there_is_nothing_the_client_is_told_why_and_when_to_come_back(one: Endpoint, error: Unavailable | Rejected) -> None:
+async def test_missing_credential_is_503_with_reason_and_retry_after(one: Endpoint, error: Unavailable | Rejected) -> None:
     one.store.attempted(Key(NAME), error, one.clock.now())
     found = await one.ask()
     assert (found.status, found.headers["retry-after"]) == (503, "1")

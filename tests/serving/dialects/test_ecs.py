@@ -109,7 +109,7 @@ async def test_a_session_token_ends(one: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via"])
-async def test_what_was_forwarded_is_refused(one: Endpoint, header: str) -> None:
+async def test_forwarded_request_is_refused(one: Endpoint, header: str) -> None:
     token = await session(one)
     for found in (await put(one, **{header: "10.0.0.1"}), await get(one, f"{ROLES}{ROLE}", token, **{header: "10.0.0.1"})):
         assert (found.status, found.headers["content-type"], clean(found)) == (403, "text/plain", True)

@@ -11,18 +11,18 @@ import pytest
 from agent.model import Key
 from agent.refusals import Refusal
 from agent.serving.dialects import every
+from tests.serving.dialect_requests import ALIBABA, AWS, DIALECTS, OTHER, SDK_REQUESTS, ask, clean, enrol, every_dialect_served, grant
 from tests.serving.endpoint import AUTHORIZATION, Endpoint, Reply, endpoint
-from tests.serving.ways import ALIBABA, AWS, DIALECTS, OTHER, WAYS, ask, clean, enrol, everything, grant
 
 
 @pytest.fixture
 async def one() -> AsyncIterator[Endpoint]:
-    async with everything() as served:
+    async with every_dialect_served() as served:
         yield served
 
 
 def test_this_is_every_dialect() -> None:
-    assert {dialect.name for dialect in every()} == set(WAYS)
+    assert {dialect.name for dialect in every()} == set(SDK_REQUESTS)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -34,7 +34,7 @@ async def test_its_sdks_are_answered_beside_all_others(one: Endpoint, dialect: s
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Forwarded-Host", "X-Real-Ip", "Via"])
-async def test_what_was_forwarded_is_refused(one: Endpoint, dialect: str, header: str) -> None:
+async def test_forwarded_request_is_refused(one: Endpoint, dialect: str, header: str) -> None:
     found = await ask(one, dialect, **{header: "127.0.0.1"})
     assert (found.status, clean(found)) == (403, True)
     assert ("metadata-flavor" in found.headers) is (dialect == "gce"), "in Google's every answer"
@@ -59,7 +59,7 @@ STATIC = {
 
 
 @pytest.mark.parametrize("dialect", REFUSALS)
-async def test_without_its_header_a_request_is_refused_with_the_real_servers_status(one: Endpoint, dialect: str) -> None:
+async def test_missing_header_is_refused_with_the_real_servers_status(one: Endpoint, dialect: str) -> None:
     found = await ask(one, dialect, without=STATIC[dialect])
     assert (found.status, clean(found)) == (REFUSALS[dialect], True)
 
@@ -121,7 +121,9 @@ def is_refused(found: Reply, dialect: str, status: int, why: str, **more: str) -
 async def test_a_refusal_has_the_body_and_the_headers_that_its_clients_know(one: Endpoint, dialect: str) -> None:
     is_refused(await ask(one, dialect, X_Forwarded_For="10.0.0.1"), dialect, 403, "forwarded requests are refused (X-Forwarded-For)")
     is_refused(await ask(one, dialect, Host="evil.example"), dialect, 403, "this is not the host that was asked for")
-    no_host = f"GET {WAYS[dialect].path} HTTP/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in WAYS[dialect].headers.items())
+    no_host = f"GET {SDK_REQUESTS[dialect].path} HTTP/1.0\r\n" + "".join(
+        f"{name}: {value}\r\n" for name, value in SDK_REQUESTS[dialect].headers.items()
+    )
     is_refused(await one.send(f"{no_host}\r\n".encode()), dialect, 403, "this is not the host that was asked for")
     only = {"imds": "only GET, and PUT of a session token", "ecs": "only GET, and PUT of a session token"}.get(dialect, "only GET")
     is_refused(await ask(one, dialect, method="POST"), dialect, 405, only, allow=ALLOWED[dialect])
@@ -132,7 +134,7 @@ async def test_a_refusal_has_the_body_and_the_headers_that_its_clients_know(one:
             found = await ask(one, dialect, without=STATIC[dialect], **{STATIC[dialect]: "wrong"})
             is_refused(found, dialect, REFUSALS[dialect], REASONS[dialect], **challenge)
     else:
-        wrong = await ask(one, dialect, path=WAYS[dialect].path.replace(AUTHORIZATION, "wrong"))
+        wrong = await ask(one, dialect, path=SDK_REQUESTS[dialect].path.replace(AUTHORIZATION, "wrong"))
         is_refused(wrong, dialect, 401, "the path does not hold this identity's authorization")
     one.store.drop(Key(dialect))
     enrol(one, dialect)
@@ -140,11 +142,11 @@ async def test_a_refusal_has_the_body_and_the_headers_that_its_clients_know(one:
     is_refused(found, dialect, 503, f"{dialect}: nothing to hand out yet: its first credential is on the way", **{"retry-after": "1"})
 
 
-@pytest.mark.parametrize("dialect", [dialect for dialect, way in WAYS.items() if way.authorized])
+@pytest.mark.parametrize("dialect", [dialect for dialect, way in SDK_REQUESTS.items() if way.authorized])
 async def test_another_identitys_authorization_is_refused(one: Endpoint, dialect: str) -> None:
     enrol(one, dialect, "other", authorization=OTHER)
     grant(one, dialect, "other")
-    way = WAYS[dialect]
+    way = SDK_REQUESTS[dialect]
     wrong = {name: value.replace(AUTHORIZATION, OTHER) for name, value in way.headers.items()}
     assert (await ask(one, dialect, path=way.path.replace(AUTHORIZATION, OTHER), **wrong)).status == 401
     path = way.path.replace(f"/{dialect}/", "/other/")

@@ -315,7 +315,7 @@ async def test_a_format_that_is_none_is_400(one: Endpoint) -> None:
     assert (await get(one, f"{V1}project/project-id?alt=xml")).status == 400
 
 
-async def test_an_identity_without_a_service_account_has_no_id_tokens_and_mints_none(one: Endpoint) -> None:
+async def test_identity_without_service_account_has_no_id_tokens(one: Endpoint) -> None:
     enrol(one, account="", email="example.svc.id.goog")
     for query in ("?audience=https://app.example", "", "?audience=sts.amazonaws.com&format=full"):
         assert (await get(one, f"{DEFAULT}identity{query}")).status == 404

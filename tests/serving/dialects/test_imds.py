@@ -208,7 +208,7 @@ async def test_role_is_listed_before_its_first_credential_which_is_503() -> None
         assert (await get(one, f"{CREDENTIALS}s3-reader-role", token)).status == 200
 
 
-async def test_in_an_outage_what_is_still_valid_is_served_and_what_has_expired_is_not(one: Endpoint) -> None:
+async def test_outage_serves_valid_credentials_and_no_expired_ones(one: Endpoint) -> None:
     clock = one.clock
     assert isinstance(clock, FakeClock)
     token = await session(one)
@@ -224,7 +224,7 @@ async def test_alibabas_clients_are_not_taken_for_awss(one: Endpoint, headers: M
     assert found.status == 404
 
 
-async def test_the_well_known_paths_are_the_defaults_alone_and_follow_the_configuration(one: Endpoint) -> None:
+async def test_well_known_paths_mean_the_configured_default_only(one: Endpoint) -> None:
     one.enrol("another", dialects=("imds",), facts=aws_settings(roleArn="arn:aws:iam::123456789012:role/another").facts())
     one.grant("another", tail="-of-another")
     token = await session(one, "")
@@ -236,7 +236,7 @@ async def test_the_well_known_paths_are_the_defaults_alone_and_follow_the_config
     assert (await get(one, CREDENTIALS, await session(one, ""), "")).body == b"another"
 
 
-async def test_a_role_that_annotations_have_not_named_yet_is_called_by_the_identity(one: Endpoint) -> None:
+async def test_role_not_annotated_yet_has_the_identitys_name(one: Endpoint) -> None:
     one.enrol(dialects=("imds",), facts=aws_settings(roleArn="", fromServiceAccount=True).facts())
     token = await session(one)
     assert (await get(one, CREDENTIALS, token)).body == NAME.encode()

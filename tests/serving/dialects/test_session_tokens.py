@@ -7,7 +7,7 @@ from agent.serving.dialects.session_tokens import MAX_CACHED_TOKENS, Presented, 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_a_token_that_is_remembered_ends_when_it_ends_and_stays_one_identitys() -> None:
+def test_cached_token_expires_on_time_and_stays_one_identitys() -> None:
     sessions = Sessions()
     presented = Presented(sessions)
     token = sessions.open("one", 60, NOW)

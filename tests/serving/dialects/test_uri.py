@@ -60,7 +60,7 @@ async def test_a_query_makes_no_difference(one: Endpoint) -> None:
         "*",
     ],
 )
-async def test_a_path_that_does_not_hold_exactly_this_identitys_authorization_is_refused(one: Endpoint, wrong: str) -> None:
+async def test_path_without_exactly_this_authorization_is_refused(one: Endpoint, wrong: str) -> None:
     found = await get(one, wrong)
     assert found.status == (401 if wrong else 404)
     assert set(found.json) == {"Code", "Message"}
@@ -68,7 +68,7 @@ async def test_a_path_that_does_not_hold_exactly_this_identitys_authorization_is
     assert AUTHORIZATION.encode() not in found.raw
 
 
-async def test_an_authorization_opens_its_own_identity_only_and_a_header_opens_none(one: Endpoint) -> None:
+async def test_authorization_opens_its_own_identity_and_only_in_the_path(one: Endpoint) -> None:
     assert (await get(one, OTHER, "another")).status == 200
     for found in (await get(one, AUTHORIZATION, "another"), await get(one, OTHER), await get(one, "x", Authorization=AUTHORIZATION)):
         assert (found.status, found.json["Code"], clean(found)) == (401, "Unauthorized", True)

@@ -22,7 +22,7 @@ from tests.servers.cloud import ROLE, Cloud, cloud
 from tests.serving.endpoint import AUTHORIZATION, NAME, Endpoint, endpoint
 
 
-class Stand:
+class RotatingEndpoint:
     """Up while its context is entered."""
 
     def __init__(self, clock: FakeClock, cloud: Cloud, store: Store, served: Endpoint, supervisor: Supervisor) -> None:
@@ -71,9 +71,9 @@ async def really(done: Callable[[], bool], within: float = 5.0) -> None:
 
 
 @asynccontextmanager
-async def stand(
+async def rotating_endpoint(
     folder: Path, *, dialects: tuple[str, ...] = ("container",), provider: dict[str, Any] | None = None, first: bool = True, **settings: Any
-) -> AsyncIterator[Stand]:
+) -> AsyncIterator[RotatingEndpoint]:
     """Up while entered, with the first credential brought unless `first` is False. `settings` are of the cloud."""
     clock = FakeClock()
     async with cloud(clock=clock, now=clock.now, **settings) as one:
@@ -90,7 +90,7 @@ async def stand(
         async with endpoint(store, clock, one.toolbox.counters) as served, asyncio.TaskGroup() as group:
             supervisor = Supervisor(store, one.toolbox, Tasks(group, store, one.toolbox), {})
             await supervisor.apply(config)
-            built = Stand(clock, one, store, served, supervisor)
+            built = RotatingEndpoint(clock, one, store, served, supervisor)
             if first:
                 await built.attempted()
             try:

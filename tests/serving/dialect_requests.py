@@ -1,4 +1,4 @@
-"""A way to a credential in each dialect, as its SDKs go it, to an identity that each dialect serves."""
+"""The request of each dialect's SDKs for a credential, and an endpoint that serves an identity in each dialect."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,8 +18,8 @@ SECRETS = (*CANARIES, *alibaba.CANARIES, azure.CANARY, GOOGLES)
 
 
 @dataclass(frozen=True)
-class Way:
-    """To one identity's credential."""
+class SdkRequest:
+    """A request for one identity's credential."""
 
     path: str
     provider: str
@@ -30,21 +30,23 @@ class Way:
 
 
 AWS, ALIBABA = "X-aws-ec2-metadata-token", "X-aliyun-ecs-metadata-token"
-WAYS = {
-    "container": Way("/aws/container/credentials", "aws", {"Authorization": AUTHORIZATION}, authorized=True),
-    "imds": Way("/latest/meta-data/iam/security-credentials/role", "aws", session=(f"{AWS}-ttl-seconds", AWS)),
-    "gce": Way("/computeMetadata/v1/instance/service-accounts/default/token", "gcp", {"Metadata-Flavor": "Google"}),
-    "appservice": Way(
+SDK_REQUESTS = {
+    "container": SdkRequest("/aws/container/credentials", "aws", {"Authorization": AUTHORIZATION}, authorized=True),
+    "imds": SdkRequest("/latest/meta-data/iam/security-credentials/role", "aws", session=(f"{AWS}-ttl-seconds", AWS)),
+    "gce": SdkRequest("/computeMetadata/v1/instance/service-accounts/default/token", "gcp", {"Metadata-Flavor": "Google"}),
+    "appservice": SdkRequest(
         f"/azure/appservice/token?api-version=2019-08-01&resource={azure.VAULT}",
         "azure",
         {"X-IDENTITY-HEADER": AUTHORIZATION},
         authorized=True,
     ),
-    "azure-imds": Way(f"/metadata/identity/oauth2/token?api-version=2018-02-01&resource={azure.VAULT}", "azure", {"Metadata": "true"}),
-    "uri": Way(f"/alibaba/uri/{AUTHORIZATION}/credentials", "alibaba", authorized=True),
-    "ecs": Way("/latest/meta-data/ram/security-credentials/role", "alibaba", session=(f"{ALIBABA}-ttl-seconds", ALIBABA)),
+    "azure-imds": SdkRequest(
+        f"/metadata/identity/oauth2/token?api-version=2018-02-01&resource={azure.VAULT}", "azure", {"Metadata": "true"}
+    ),
+    "uri": SdkRequest(f"/alibaba/uri/{AUTHORIZATION}/credentials", "alibaba", authorized=True),
+    "ecs": SdkRequest("/latest/meta-data/ram/security-credentials/role", "alibaba", session=(f"{ALIBABA}-ttl-seconds", ALIBABA)),
 }
-DIALECTS = list(WAYS)
+DIALECTS = list(SDK_REQUESTS)
 
 
 def enrol(one: Endpoint, dialect: str, name: str = "", **more: Any) -> None:
@@ -54,7 +56,7 @@ def enrol(one: Endpoint, dialect: str, name: str = "", **more: Any) -> None:
 
 def grant(one: Endpoint, dialect: str, name: str = "") -> None:
     name = name or dialect
-    match WAYS[dialect].provider:
+    match SDK_REQUESTS[dialect].provider:
         case "aws":
             one.grant(name)
         case "azure":
@@ -70,7 +72,7 @@ def grant(one: Endpoint, dialect: str, name: str = "") -> None:
 
 async def ask(one: Endpoint, dialect: str, *, method: str = "GET", without: str = "", path: str = "", **more: str) -> Reply:
     """As its SDKs do, but for what is said."""
-    way = WAYS[dialect]
+    way = SDK_REQUESTS[dialect]
     headers = {name: value for name, value in way.headers.items() if name != without}
     opens, presents = way.session
     if opens and without != presents:
@@ -84,7 +86,7 @@ def clean(found: Reply) -> bool:
 
 
 @asynccontextmanager
-async def everything() -> AsyncIterator[Endpoint]:
+async def every_dialect_served() -> AsyncIterator[Endpoint]:
     """An endpoint with an identity for each dialect, whose credential is there."""
     async with endpoint() as served:
         for dialect in DIALECTS:
