@@ -1,4 +1,4 @@
-"""Where an identity is served, as a client beside the agent reaches it."""
+"""The addresses at which clients beside the agent reach an identity."""
 
 from agent.config.model import Config, Identity, own_ports
 from agent.dialects import DIALECTS
@@ -9,7 +9,7 @@ from agent.settings import Address
 
 
 def base_url(config: Config) -> str:
-    """The metadata endpoint. Raises ConfigError where it has no TCP address."""
+    """Return the URL of the metadata endpoint. Raises ConfigError if it has no TCP address."""
     for address in config.metadata.listen:
         if not address.path:
             return _url(address)

@@ -1,7 +1,7 @@
-"""The identities that are whoever their ServiceAccount says: taken up, withdrawn and taken up anew as it changes.
+"""Identities whose principal comes from ServiceAccount annotations: started, withdrawn and restarted as the ServiceAccount changes.
 
-What was granted to one principal is gone from files and endpoint before another is asked for, also what an earlier process
-left behind. Only where the operator changes the settings does the old stay until the new is there, as for any identity.
+The agent withdraws files and endpoint entry of one principal before it requests a credential for another, also those of an
+earlier process. Only if the operator changes the settings does the old grant stay until the new one is delivered.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 FIRST_SIGHT_SECONDS = 1.0
-"""After which an identity that the configuration names starts though its ServiceAccount has not been seen: an outage of the API
-server leaves no gap, and what another UID was granted is not adopted where the API server answers."""
+"""After which an identity with a configured principal starts although its ServiceAccount has not been seen: an outage of the API
+server leaves no gap, and if the API server answers, no grant of another UID is adopted."""
 
 
 class BoundIdentities:
@@ -45,13 +45,13 @@ class BoundIdentities:
         self._watching: dict[str, Watching] = {}
         self._previous: dict[str, Previous] = {}
         self._empty: set[str] = set()
-        """Those of which no sink holds anything, as far as we know."""
+        """Identities of which no sink holds anything, as far as the agent knows."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._watching
 
     def begin(self, identity: Identity, previous: Previous | None) -> None:
-        """Follows it from now on; where it held something under other settings, that stays until there is something new."""
+        """Watch its ServiceAccount from now on; a grant under other settings stays until there is a new one."""
         name = identity.name
         if previous:
             self._previous[name] = previous
@@ -63,7 +63,7 @@ class BoundIdentities:
         watching.tasks.extend(self._supervisor.assembly.run("serviceaccount", partial(work, watching), Key(name)) for work in works)
 
     async def leave(self, name: str) -> Previous | None:
-        """Follows it no more; what there was of it is the caller's. None where it held nothing."""
+        """Stop watching; return what the identity held, which the caller withdraws. None if it held nothing."""
         previous, watching = self._previous.pop(name, None), self._watching.pop(name, None)
         if watching:
             async with watching.turn:
@@ -77,12 +77,12 @@ class BoundIdentities:
         return previous
 
     def uid(self, name: str) -> str:
-        """Of the ServiceAccount as it was seen last; empty where it was not."""
+        """Return the UID of the ServiceAccount as seen last; empty if it was not seen."""
         watching = self._watching.get(name)
         return watching.watcher.last_observed.uid if watching and watching.watcher.last_observed else ""
 
     async def reconcile(self, identity: Identity, wanted: Wanted) -> None:
-        """Make what runs be what is wanted: what another principal was granted is withdrawn before the next one starts."""
+        """Run what is wanted: the grant of another principal is withdrawn before the next one starts."""
         name = identity.name
         if isinstance(wanted, Unreachable):
             await self._unreachable(identity, wanted.error)
@@ -99,7 +99,7 @@ class BoundIdentities:
         self._show(name)
 
     def _runs(self, wanted: Bound) -> bool:
-        """Whether that is what runs; its keeper is woken if it failed while the ServiceAccount could not be seen."""
+        """Return whether that runs already; its keeper is woken if it failed while the ServiceAccount could not be seen."""
         name = wanted.identity.name
         running, record = self._supervisor.running(name), self._store.record(Key(name))
         if running is None or running[0] != wanted.identity:
@@ -113,7 +113,7 @@ class BoundIdentities:
         return True
 
     def _show(self, name: str) -> None:
-        """Let readers of the store see what is known of the ServiceAccount."""
+        """Show readers of the store what is known of the ServiceAccount."""
         record, watching = self._store.record(Key(name)), self._watching.get(name)
         if record:
             record.account = watching.watcher.observation if watching else None
@@ -122,7 +122,7 @@ class BoundIdentities:
         return name in self._watching and self._watching[name].watcher.follows
 
     def _keeps(self, identity: Identity, wanted: Bound | Unbound, previous: Previous | None) -> bool:
-        """Whether what there is stays until there is something new: it is of the same principal, or adoption finds out whose it is."""
+        """Return whether the grant stays until there is a new one: it is of the same principal, or adoption compares its principal."""
         if isinstance(wanted, Unbound) or self._supervisor.running(identity.name):
             return False
         if previous:
@@ -157,10 +157,10 @@ class BoundIdentities:
                 await self.reconcile(identity, Unreachable(NotReady(f"{identity.name}: its ServiceAccount has not been seen yet")))
 
     async def _withdraw(self, identity: Identity, previous: Previous | None, wanted: Bound | Unbound) -> None:
-        """Take away what the identity held; until it is granted something it is `missing`, at no moment unknown."""
+        """Withdraw what the identity held; until the next grant it is `missing`, and never unknown."""
         name, error = identity.name, wanted.error if isinstance(wanted, Unbound) else None
         if self._supervisor.running(name):
-            changed = error or NotReady(f"{name}: its ServiceAccount is another, or says another principal")
+            changed = error or NotReady(f"{name}: its ServiceAccount was created anew, or names another principal")
             await self._supervisor.withdraw(name, lambda: self.enrol(identity, changed))
             return
         self._store.forget(name)
@@ -169,7 +169,7 @@ class BoundIdentities:
             await self._clear(identity, previous, wanted.uid if isinstance(wanted, Bound) else None)
 
     async def _unreachable(self, identity: Identity, error: RefreshError) -> None:
-        """What was seen last holds; an identity that the configuration names needs no watch to run."""
+        """Keep to the last observation; an identity with a configured principal runs without a watch."""
         name = identity.name
         if self._supervisor.running(name):
             return
@@ -181,7 +181,7 @@ class BoundIdentities:
             self.enrol(identity, error)
 
     def enrol(self, identity: Identity, error: RefreshError | None) -> None:
-        """It is known, `missing`, and why."""
+        """Show the identity as `missing`, with the reason."""
         profile = vacant(
             identity,
             tuple(place.name for place in self._supervisor.assembly.sinks(identity)),
@@ -193,7 +193,7 @@ class BoundIdentities:
             self._store.attempted(Key(identity.name), error, self._toolbox.clock.now())
 
     async def _clear(self, identity: Identity, previous: Previous | None, uid: str | None = None) -> None:
-        """Takes away what lies in its places, unless it is of this very principal; then it can be adopted."""
+        """Withdraw what its sinks hold, unless it was granted to this very principal; then the keeper can adopt it."""
         for sink in previous.leaving if previous else ():
             await withdraw(sink)
         for place in self._supervisor.assembly.sinks(identity, uid or ""):
@@ -204,10 +204,10 @@ class BoundIdentities:
 
 
 async def _holds(place: Sink) -> bool:
-    """Whether what lies there was granted to this very identity: its digest says so, in which UID and principal are."""
+    """Return whether the sink holds a grant of this very identity: its digest covers UID and principal."""
     try:
         async with asyncio.timeout(WITHDRAWAL_TIMEOUT_SECONDS):
             return await place.read() is not None
-    except Exception as error:  # noqa: BLE001  # what cannot be read is nobody's
+    except Exception as error:  # noqa: BLE001  # files that cannot be read are not adopted
         log.warning("delivery.not_read", sink=place.name, error=str(error) or type(error).__name__)
         return False

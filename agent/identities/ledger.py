@@ -65,7 +65,7 @@ class Ledger:
     """One for the process."""
 
     def __init__(self, path: Path | None = None, *, socket: str = "") -> None:
-        """`path` None: nothing is remembered over a restart. `socket`: that of the agents beside whose socket it is."""
+        """`path` None: no restart remembers it. `socket`: the control socket that it belongs to, if its path was derived from one."""
         self._path = path
         self._socket = socket
         self._file = PrivateFile(path, MAX_LEDGER_BYTES) if path else None

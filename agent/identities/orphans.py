@@ -26,7 +26,7 @@ RETRY_SECONDS = 10.0
 
 
 def delivered(identity: Identity) -> list[Delivered]:
-    """Where the configuration has it delivered."""
+    """Return where the configuration delivers it."""
     return [Delivered.to(sink.location, identity.name) for sink in identity.sinks]
 
 

@@ -1,4 +1,4 @@
-"""What keepers, couriers and readers need to know of an identity, from its settings and the general ones."""
+"""The settings of an identity and the general ones, as keepers, couriers and readers need them."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from agent.schedule import Backoff, Policy
 from agent.sources.kubernetes import KubernetesSettings
 
 FILE_AT = 0.9
-"""Share of a token's lifetime after which a file that somebody else renews is looked at as due: kubelet begins at 0.8
+"""Share of a token's lifetime after which a token file is due: kubelet, or another writer, renews it. Kubelet begins at 0.8
 and acts at the pod's next sync, 60 to 90 s later."""
 
 
@@ -49,9 +49,9 @@ def profile(identity: Identity, config: Config, digest: str, sinks: tuple[str, .
 
 
 def vacant(identity: Identity, sinks: tuple[str, ...], authorization: Secret | None = None) -> Profile:
-    """Of one that is nobody at the moment: it is known, holds nothing, and hands out nothing.
+    """Return the profile of an identity without a principal: it is known, holds nothing, and serves nothing.
 
-    `authorization`: what clients present, who are then told why, and to come again.
+    `authorization`: clients that send it get the reason and `Retry-After`.
     """
     return Profile(
         name=identity.name,
@@ -67,7 +67,7 @@ def vacant(identity: Identity, sinks: tuple[str, ...], authorization: Secret | N
 
 
 def keeper_options(identity: Identity, config: Config) -> KeeperOptions:
-    """How its keeper goes about it."""
+    """Return the options of its keeper."""
     general = config.refresh
     return KeeperOptions(
         timeout=float((identity.refresh.timeout or general.timeout).seconds),
@@ -77,7 +77,7 @@ def keeper_options(identity: Identity, config: Config) -> KeeperOptions:
 
 
 def namespace(identity: Identity) -> str:
-    """The Kubernetes namespace of the identity, by its ServiceAccount or its subject; empty where there is none."""
+    """Return the Kubernetes namespace of the identity, by its ServiceAccount or its subject; empty if there is none."""
     if isinstance(identity.source, KubernetesSettings):
         return identity.source.service_account.namespace
     found = re.fullmatch(r"system:serviceaccount:([^:]+):[^:]+", getattr(identity.source, "subject", ""))
@@ -89,7 +89,7 @@ def _tag(settings: Any) -> str:
 
 
 def facts(identity: Identity) -> Mapping[str, str]:
-    """By name; what is not known is not there."""
+    """Return the facts that dialects serve, by name, without the unknown ones."""
     found = dict(identity.provider.facts())
     match identity.provider.__struct_config__.tag:
         case "aws":

@@ -24,7 +24,7 @@ from agent.settings import Duration
 from agent.sinks.files import orphan
 from agent.sinks.files.manifest import NAME
 from agent.sinks.files.sink import FilesSettings
-from agent.sources.kubernetes import SHORTEST, KubernetesSettings
+from agent.sources.kubernetes import MIN_LIFETIME_SECONDS, KubernetesSettings
 from agent.store import Store
 from agent.toolbox import Toolbox
 
@@ -129,4 +129,4 @@ def _source(identity: Identity, toolbox: Toolbox) -> Source | None:
     settings = identity.source
     if not isinstance(settings, KubernetesSettings) or toolbox.kube is None:
         return None
-    return sources.build(replace(settings, lifetime=Duration(SHORTEST), bound_to=None), identity.name, toolbox)
+    return sources.build(replace(settings, lifetime=Duration(MIN_LIFETIME_SECONDS), bound_to=None), identity.name, toolbox)

@@ -1,4 +1,4 @@
-"""How much of something may be had in a second: requests that begin together, bytes of a stream."""
+"""Rates: requests that begin together, bytes of a stream."""
 
 from datetime import datetime, timedelta
 
@@ -6,7 +6,7 @@ from agent.clock import Clock
 
 
 class Allowance:
-    """A token bucket: `burst` at once, then `per_second`; who comes first is served first. Nothing runs while it is not used."""
+    """A token bucket: `burst` at once, then `per_second`, first come first served. It runs no task."""
 
     def __init__(self, clock: Clock, *, per_second: float, burst: float) -> None:
         self._clock = clock
@@ -16,7 +16,7 @@ class Allowance:
         self._asked: datetime | None = None
 
     async def spend(self, amount: float = 1.0) -> None:
-        """Return once so much may be had."""
+        """Return once this amount is allowed."""
         now = self._clock.now()
         if self._spent_until is None or self._asked is None or now < self._asked:  # the wall clock was set back
             self._spent_until = now - self._burst

@@ -1,4 +1,4 @@
-"""One API server, asked as one user: credentials read anew for each request, one more try after a 401, no other retries."""
+"""One API server and one user: credentials read anew for each request, one retry after a 401, no other retries."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -9,7 +9,7 @@ from agent.claims import read_token
 from agent.clock import Clock
 from agent.errors import NotReady, RefreshError, Rejected, Unavailable, without_context
 from agent.kube.allowance import Allowance
-from agent.kube.connection import CONNECT, Connection, Unanswered, broken, keep_alive, load
+from agent.kube.connection import CONNECT_TIMEOUT_SECONDS, Connection, Unanswered, broken, keep_alive, load
 from agent.kube.credential_files import Credentials
 from agent.kube.credentials import ApiCredentials, Reader
 from agent.kube.errors import SETTLING, ApiError, Attempt, Caller, refused, sort
@@ -21,40 +21,42 @@ if TYPE_CHECKING:
     import aiohttp
 
 LIMIT = 256 * 1024
-"""Bytes of one answer, but for lists: a token, a review, keys."""
+"""Of one answer, except lists: a token, a review, keys."""
 ERROR_LIMIT = 64 * 1024
-"""Bytes of an answer that is an error; of a longer one only its status and headers are used."""
+"""Of an error's body; of a longer one the agent uses status and headers only."""
 LISTS_PER_SECOND, LISTS_AT_ONCE = 40.0, 10.0
-"""Of all followers of one API server together: at most fifty in any second."""
+"""Of all watchers of one API server together: at most fifty in any second."""
 WATCHES_PER_SECOND, WATCHES_AT_ONCE = 80.0, 20.0
 STREAM_BYTES_PER_SECOND, STREAM_BYTES_AT_ONCE = 2.0 * 1024 * 1024, 16.0 * 1024 * 1024
 """Of all watches of one API server together; 5,000 changes at once are read without a pause."""
-PATIENCE = 10.0
-"""Seconds that one request may take, all in all."""
+REQUEST_TIMEOUT_SECONDS = 10.0
+"""For one request, all in all."""
 
 
 class Kube:
-    """Loads and opens nothing before it is asked."""
+    """The client of one API server. It loads and opens nothing before the first request."""
 
-    def __init__(self, host: str, load: Callable[[Reader], ApiCredentials], clock: Clock, *, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, host: str, load: Callable[[Reader], ApiCredentials], clock: Clock, *, timeout: float = REQUEST_TIMEOUT_SECONDS
+    ) -> None:
         self.host = host
-        """What requests to it are counted under; the place of its kubeconfig, for its address may change."""
+        """The name under which requests are counted: the path of its kubeconfig, because its address may change."""
         self.ca = ""
-        """The cluster's CA by which it was last asked, PEM; empty before, and where the system's authorities will do."""
+        """The cluster's CA of the last request, PEM; empty before it, and if the system's authorities are used."""
         self.credentials = Credentials(load, clock)
         self.outage = Outage(clock)
         self.lists = Allowance(clock, per_second=LISTS_PER_SECOND, burst=LISTS_AT_ONCE)
         self.watches = Allowance(clock, per_second=WATCHES_PER_SECOND, burst=WATCHES_AT_ONCE)
         self.stream = Allowance(clock, per_second=STREAM_BYTES_PER_SECOND, burst=STREAM_BYTES_AT_ONCE)
         self._clock = clock
-        self._patience = patience
+        self._timeout = timeout
         self._line: Connection | None = None
         self._opening = asyncio.Lock()
 
     async def ask(
         self, method: str, path: str, question: Attempt, *, whose: str, query: Iterable[tuple[str, str]] = (), body: object = None
     ) -> dict[str, Any]:
-        """The answer's object. Raises NotReady, Unavailable or Rejected: `whose` and the question are in the text."""
+        """Return the answer's object. Raises NotReady, Unavailable or Rejected: `whose` and the question are in the text."""
         with without_context():
             try:
                 return await self.send(method, path, query=query, body=body)
@@ -68,13 +70,13 @@ class Kube:
                 raise
 
     async def send(self, method: str, path: str, *, query: Iterable[tuple[str, str]] = (), body: object = None) -> dict[str, Any]:
-        """The same for who sorts refusals: raises RefusedError where the API server does not do as asked, else as `ask`."""
+        """Return the answer's object, for callers that sort refusals. Raises ApiError if the API server refuses, else as `ask`."""
         async with self.opened(method, path, query=query, body=body) as response:
             found = json_object(await self._whole(response), longest=LIMIT)
         if found is None:
             raise Rejected(
-                f"{self.host} answered {response.status} with something that is no object",
-                remedy="check that it is a Kubernetes API server, and what stands before it",
+                f"{self.host} answered {response.status} with a body that is not a JSON object",
+                remedy="check that it is a Kubernetes API server, and check the proxy before it",
             )
         return found
 
@@ -84,11 +86,11 @@ class Kube:
             return await self._whole(response, longest)
 
     async def failure(self, error: ApiError, question: Attempt, *, whose: str) -> RefreshError:
-        """What to raise for a refusal."""
+        """Return the failure to raise for a refusal."""
         return sort(error, question, await self.asker(), whose=whose, now=self._clock.now())
 
     async def asker(self) -> Caller:
-        """As whom the agent asks, by its own token."""
+        """Return the subject of the agent's own token."""
         try:
             access = await self.credentials.access()
         except RefreshError:
@@ -110,10 +112,10 @@ class Kube:
         body: object = None,
         silence: float | None = None,
     ) -> "AsyncIterator[aiohttp.ClientResponse]":
-        """An answer with status 2xx, its body still to come; raises as `send`.
+        """Open an answer with status 2xx, its body unread; raises as `send`.
 
-        `silence`: seconds without a byte after which the connection is given up, for an answer that has no end; without it
-        all of it has to come within the client's patience.
+        `silence`: seconds without a byte after which the connection is closed, for a stream; without it the whole answer has to
+        arrive within the client's timeout.
         """
         access, query = await self.credentials.access(), list(query)
         async with self._opened(access, method, path, query, body, silence) as response:
@@ -128,7 +130,7 @@ class Kube:
             yield await self._welcome(response)
 
     async def close(self) -> None:
-        """Ends the connections. A later request makes new ones."""
+        """Close the connections. A later request opens new ones."""
         line, self._line = self._line, None
         if line:
             await line.close()
@@ -140,11 +142,11 @@ class Kube:
         async with await self._line_of(access) as line:
             import aiohttp  # noqa: PLC0415  # 27 MiB; there already, by `load`
 
-            connect = min(CONNECT, self._patience)
-            total = None if silence else self._patience
+            connect = min(CONNECT_TIMEOUT_SECONDS, self._timeout)
+            total = None if silence else self._timeout
             timeout = aiohttp.ClientTimeout(total=total, connect=connect, sock_read=silence)
             try:
-                async with asyncio.timeout(self._patience):
+                async with asyncio.timeout(self._timeout):
                     response = await line.request(access, method, path, query=query, body=body, timeout=timeout)
             except TimeoutError:
                 self.outage.unanswered()
@@ -161,7 +163,7 @@ class Kube:
                 response.close() if silence else response.release()
 
     async def _line_of(self, access: ApiCredentials) -> Connection:
-        """The connections for this access; others are let go when it changed."""
+        """Return the connections for these credentials; those of earlier credentials are closed."""
         async with self._opening:
             if self._line is None or self._line.access != access:
                 await in_thread("load kubernetes_asyncio", load)
@@ -182,7 +184,7 @@ class Kube:
     async def _whole(self, response: "aiohttp.ClientResponse", longest: int = LIMIT) -> bytes:
         whole = await self._read_up_to(longest, response)
         if whole is None:
-            raise Unavailable(f"{self.host} answered at greater length than an API server does")
+            raise Unavailable(f"{self.host} sent a response that is larger than {longest} bytes")
         return whole
 
     async def _read_up_to(self, limit: int, response: "aiohttp.ClientResponse") -> bytes | None:
@@ -192,7 +194,7 @@ class Kube:
         whole = bytearray()
         with without_context():
             try:
-                async with asyncio.timeout(self._patience):
+                async with asyncio.timeout(self._timeout):
                     async for chunk in response.content.iter_any():
                         whole += chunk
                         if len(whole) > limit:
@@ -204,7 +206,7 @@ class Kube:
 
 
 def text_at(found: Mapping[str, Any], *path: str) -> str:
-    """The text at a place in an object, `""` where there is none: `text_at(answer, "status", "token")`."""
+    """Return the text at a path in an object, `""` if there is none: `text_at(answer, "status", "token")`."""
     here: Any = found
     for step in path:
         here = here.get(step) if isinstance(here, dict) else None

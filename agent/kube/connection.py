@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-CONNECT = 5.0
-"""Seconds that reaching the API server may take."""
+CONNECT_TIMEOUT_SECONDS = 5.0
 STREAM = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -30,11 +29,11 @@ MFD_NOEXEC_SEAL = 0x8
 
 
 class Unanswered(Unavailable):  # named by the reaction, as the others
-    """The API server did not answer at all: where it is, or the way to it, is down."""
+    """The API server did not answer at all: its machine, or the network, is down."""
 
 
 class _RedirectedError(Exception):
-    """The API server's place was taken by something that sends its clients elsewhere."""
+    """Another server answered with a redirect."""
 
 
 class Connection:
@@ -56,7 +55,7 @@ class Connection:
         body: object = None,
         timeout: "aiohttp.ClientTimeout",  # noqa: ASYNC109  # one for each phase, which only aiohttp can keep
     ) -> "aiohttp.ClientResponse":
-        """The answer's head, whatever its status; who asked reads and closes it. Raises Unavailable or Rejected."""
+        """Return the answer's head, whatever its status; the caller reads and closes it. Raises Unavailable or Rejected."""
         headers = {
             "Accept": "application/json, */*",
             "Accept-Encoding": "identity",
@@ -78,7 +77,8 @@ class Connection:
                 )
             except _RedirectedError:
                 raise Rejected(
-                    f"{self.access.server} redirects, and a token is not sent after it", remedy="name the API server itself"
+                    f"{self.access.server} redirects, and the agent follows no redirect with its token",
+                    remedy="set the address of the API server itself",
                 ) from None
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise broken(error, self.access.server, Unanswered) from None
@@ -95,24 +95,24 @@ class Connection:
             await self._api.close()
 
     async def retire(self) -> None:
-        """Closes, as soon as nobody uses it."""
+        """Close as soon as no request uses it."""
         self._retired = True
         if not self._users:
             await self._api.close()
 
     async def close(self) -> None:
-        """Closes, whoever uses it."""
+        """Close at once, also while a request uses it."""
         await self._api.close()
 
 
 def load() -> None:
-    """Makes the next line cheap to open."""
+    """Import kubernetes_asyncio, so that the next connection opens fast."""
     import kubernetes_asyncio.client  # noqa: F401, PLC0415  # 38 MiB and 1 s: all 1250 modules, whichever one is wanted
 
 
 def broken(error: Exception, server: str, kind: type[Unavailable] = Unavailable) -> RefreshError:
-    """What a failed exchange calls for. Nothing of the request is in it."""
-    import aiohttp  # noqa: PLC0415  # see `Line.request`
+    """Return the failure to raise for a failed exchange; it repeats no part of the request."""
+    import aiohttp  # noqa: PLC0415  # see `Connection.request`
 
     match error:
         case TimeoutError():
@@ -141,8 +141,8 @@ def keep_alive(response: "aiohttp.ClientResponse") -> None:
 
 
 def _client(access: ApiCredentials) -> Any:
-    """kubernetes_asyncio's client over a session of ours. Raises Rejected where certificates cannot be used."""
-    import aiohttp  # noqa: PLC0415  # see `Line.request`
+    """kubernetes_asyncio's client over a session of ours. Raises Rejected if certificates cannot be used."""
+    import aiohttp  # noqa: PLC0415  # see `Connection.request`
     from kubernetes_asyncio.client import ApiClient, Configuration  # noqa: PLC0415  # see `load`
 
     configuration = Configuration(host=access.server)

@@ -65,7 +65,7 @@ class Credentials:
     async def _look(self) -> _Found:
         rounds = self._rounds
         async with self._turn:
-            if self._rounds == rounds or self._found is None:  # nobody has looked while this caller waited
+            if self._rounds == rounds or self._found is None:  # no other caller looked while this one waited
                 try:
                     async with asyncio.timeout(DISK_TIMEOUT_SECONDS):
                         found = await in_thread("read kube credentials", self._read)

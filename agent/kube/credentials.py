@@ -1,6 +1,6 @@
-"""Where the API server is and as whom it is asked: the pod's own service account, or a kubeconfig.
+"""The address of the API server and the agent's credentials there: the pod's own service account, or a kubeconfig.
 
-Read here and not by kubernetes_asyncio, whose loader quotes a user's token in its complaints, writes private keys to
+Read here and not by kubernetes_asyncio, whose loader quotes a user's token in its error messages, writes private keys to
 files of the temporary directory for as long as the process lives, and reads a `tokenFile` once.
 """
 
@@ -20,8 +20,8 @@ from agent.settings import Address, Url
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where kubelet projects a pod's own token and the cluster's CA: KEP-1205, and every client since."""
-LONGEST = 1024 * 1024
-"""Bytes of a file that is read: the API server's own limit for an object."""
+MAX_FILE_BYTES = 1024 * 1024
+"""The API server's own limit for an object."""
 
 Reader = Callable[[Path, str], str]
 """Returns the text of a file; the second argument is the remedy to name if it cannot."""
@@ -50,12 +50,12 @@ def read_file(path: Path, remedy: str) -> str:
     """Return the text. Raises NotReady, Unavailable or Rejected."""
     try:
         with path.open("rb") as file:
-            data = file.read(LONGEST)
+            data = file.read(MAX_FILE_BYTES)
         return data.decode()
     except FileNotFoundError:
         raise NotReady(f"there is no {path}", remedy=remedy) from None
     except PermissionError:
-        raise Rejected(f"may not read {path}", remedy=f"let uid {os.geteuid()} or its groups read it") from None
+        raise Rejected(f"cannot read {path}: permission denied", remedy=f"let uid {os.geteuid()} or its groups read it") from None
     except UnicodeDecodeError:
         raise Rejected(f"{path} is not text", remedy=remedy) from None
     except OSError as error:
@@ -67,7 +67,8 @@ def in_cluster(environ: Mapping[str, str], folder: Path, read: Reader = read_fil
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
         raise Rejected(
-            "this is no pod: KUBERNETES_SERVICE_HOST is not set", remedy="set source.kubeconfig, or run the agent in the cluster"
+            "the agent does not run in a pod: KUBERNETES_SERVICE_HOST is not set",
+            remedy="set source.kubeconfig, or run the agent in the cluster",
         )
     mounted = "set automountServiceAccountToken: true, or project the token there"
     token = read(folder / "token", mounted).strip()
@@ -88,7 +89,7 @@ def from_kubeconfig(path: Path, read: Reader = read_file) -> ApiCredentials:
     except Exception:  # noqa: BLE001  # PyYAML raises AttributeError and TypeError, too; its words quote a line, perhaps with a token
         document = None
     if not isinstance(document, dict):
-        raise Rejected(f"{path} is no kubeconfig", remedy="check source.kubeconfig")
+        raise Rejected(f"{path} is not a kubeconfig", remedy="check source.kubeconfig")
     context = _named(document, "context", document.get("current-context"), path)
     cluster = _named(document, "cluster", context.get("cluster"), path)
     name = context.get("user")
@@ -150,9 +151,9 @@ def _server(text: str, where: object) -> str:
     try:
         url = Url.parse(text)
     except ValueError as error:
-        raise Rejected(f"{where} names no API server: {error}", remedy="it has to be an https URL") from None
+        raise Rejected(f"{where} names no API server: {error}", remedy="set an https URL") from None
     if url.scheme == "http" and not Address.parse(f"{_bracketed(url.hostname)}:0").loopback:
-        raise Rejected(f"{where}: {url.shown} would be sent the agent's token in the clear", remedy="it has to be an https URL")
+        raise Rejected(f"{where}: {url.shown} would be sent the agent's token in the clear", remedy="set an https URL")
     return url.text.rstrip("/")
 
 
@@ -163,5 +164,5 @@ def _bracketed(host: str) -> str:
 def _header(token: str, where: object) -> str:
     """A token that can be sent; aiohttp's complaint about another would quote it."""
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise Rejected(f"the token in {where} is none that can be sent", remedy="it has to be one line of ASCII")
+        raise Rejected(f"the token in {where} cannot be sent", remedy="write it as one line of ASCII")
     return token

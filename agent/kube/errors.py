@@ -1,6 +1,6 @@
-"""What an API server says when it refuses, sorted by the reaction that it calls for.
+"""Refusals of an API server, sorted by the reaction that they call for.
 
-Its words are a `Status`: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/
+Its answer is a `Status`: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/
 """
 
 import re
@@ -27,7 +27,7 @@ EXPIRED = 410
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What was asked, as far as a remedy needs to know. Nothing secret."""
+    """One request, as far as a remedy needs to know it. It holds no secret."""
 
     verb: str
     """As RBAC calls it: get, list, watch, create, patch."""
@@ -44,7 +44,7 @@ class Attempt:
 
 
 class ApiError(Exception):
-    """The API server answered, with something else than what was asked for. Not for anybody above a source."""
+    """The API server answered with an error. No module above the sources sees it."""
 
     def __init__(
         self, *, status: int, reason: str = "", text: str = "", details: Mapping[str, Any] | None = None, retry_after: str = ""
@@ -61,7 +61,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """As whom the API server was asked."""
+    """The user of a request."""
 
     server: str
     subject: str = ""
@@ -73,7 +73,7 @@ class Caller:
 
 
 def refused(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """From an answer; of a body that is no Status, nothing is repeated."""
+    """Return the error of an answer; a body that is not a Status is not repeated."""
     return from_status(json_object(body) or {}, status, headers.get("Retry-After", ""))
 
 
@@ -92,7 +92,7 @@ def from_status(found: Mapping[str, Any], status: int = 0, retry_after: str = ""
 
 
 def sort(error: ApiError, question: Attempt, asker: Caller, *, whose: str, now: datetime) -> RefreshError:
-    """The failure to raise, with what a person can do."""
+    """Return the failure to raise, with a remedy."""
     words = repeatable(error.text, [asker.token] if asker.token else ())
     said = f"the API server answered {error.status} to {question}{': ' if words else ''}{words}"
     if error.status == 401:
@@ -125,9 +125,9 @@ def _unknown(asker: Caller, message: str) -> RefreshError:
     if asker.expired_at:
         return Unavailable(
             f"{message}; the agent's own token expired at {asker.expired_at:%Y-%m-%dT%H:%M:%SZ}",
-            remedy="kubelet, or whoever writes it, has to renew it: it is read anew for each try",
+            remedy="check that kubelet, or the writer of the token file, renews it: the agent reads it anew for each request",
         )
-    return Rejected(message, remedy="check that the agent's own token or certificate is one of this cluster's, and the clocks")
+    return Rejected(message, remedy="check that the agent's own token or certificate belongs to this cluster, and check the clocks")
 
 
 def _missing(error: ApiError, question: Attempt, message: str) -> Rejected:
@@ -138,11 +138,11 @@ def _missing(error: ApiError, question: Attempt, message: str) -> Rejected:
         said, remedy = absent(question)
         ended = question.resource == "serviceaccounts/token" and name == question.name
         return (Ended if ended else Rejected)(f"{message}; {said}", remedy=remedy)
-    return Rejected(message, remedy="the API server does not know this resource: check its version, and what stands before it")
+    return Rejected(message, remedy="check the version of the API server, and the proxy before it: it does not know this resource")
 
 
 def absent(question: Attempt) -> tuple[str, str]:
-    """What to say of a ServiceAccount that is not there, and what can be done: a tenant did not choose the default one."""
+    """Return message and remedy for a ServiceAccount that does not exist: a tenant did not choose the default one."""
     place = f"{question.namespace}/{question.name}"
     if question.by_default:
         return (

@@ -1,4 +1,4 @@
-"""An API server that does not answer: of all who wait for it one tries, soon and often, and the others follow when it answers.
+"""An API server that does not answer: one of all waiting callers tries it, soon and often, and the others follow when it answers.
 
 The number of tries does not grow with the number of identities, so none of them needs to wait long for the server's return.
 """
@@ -14,7 +14,7 @@ FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 3.0
 """Between two tries of the whole process."""
 SPREAD_SECONDS = 0.5
-"""Over which those who waited come back."""
+"""Over which the waiting callers return."""
 SETTLING_SECONDS = 60.0
 """After an outage, for which an API server may refuse requests that it will allow: it has not loaded its rules yet."""
 

@@ -1,4 +1,4 @@
-"""A list, and then what changes in it: for ever, over cuts, outages, and a resourceVersion that has grown too old.
+"""A list and its changes: for ever, over cuts, outages, and a resourceVersion that the API server has forgotten.
 
 https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
@@ -30,12 +30,12 @@ ROUND = 300
 """Seconds after which the API server ends a watch that it was asked for: client-go asks for 5 to 10 min."""
 SILENCE = 390.0
 """Seconds without a byte after which a watch is taken for dead: the API server ends each sooner. A quiet one may be without a
-bookmark for all of its time; that the server's machine is gone shows in TCP's own probes (`line.STREAM`)."""
-FIRST_PAUSE = 1.0
-"""Seconds, about, before the second try; doubled for each further one."""
-LONGEST_PAUSE = 60.0
-RETRY_AFTER_CAP = 600.0
-"""Seconds: nobody is left alone for longer."""
+bookmark for all of its time; that the server's machine is gone shows in TCP's own probes (`connection.STREAM`)."""
+FIRST_PAUSE_SECONDS = 1.0
+"""About, before the second try; doubled for each further one."""
+LONGEST_PAUSE_SECONDS = 60.0
+MAX_RETRY_AFTER_SECONDS = 600.0
+"""Of a Retry-After that the watch obeys."""
 COST_OF_LINE_BYTES = 2048
 """What a line of a stream counts for beside its length, for the work that it makes."""
 COST_OF_BLANK_BYTES = 64
@@ -43,7 +43,7 @@ COST_OF_BLANK_BYTES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that a watch has to say."""
+    """One report of a watch."""
 
     kind: Literal["listed", "added", "modified", "deleted", "failed", "resumed"]
     """`resumed`: after `failed` the watch goes on where it was; nothing was missed."""
@@ -57,7 +57,7 @@ class Watch:
     """Over the objects of one path, such as `/api/v1/namespaces/demo/serviceaccounts`.
 
     `async for event in watch.events()`. It begins with `listed`, or `failed`; a `listed` also follows whenever events may
-    have been missed. Unavailable and Rejected are both tried again, the second slowly.
+    have been missed. Unavailable and Rejected are both retried, the second slowly.
     """
 
     def __init__(
@@ -148,16 +148,16 @@ class Watch:
         )
 
     def _credit(self) -> None:
-        """A watch that held for a while makes up for what failed before it; one that ends at once is no watch."""
+        """Reset the failures after a watch that lasted a while; one that ends at once does not count."""
         began, self._began = self._began, None
-        if began and (self._clock.now() - began).total_seconds() >= FIRST_PAUSE:
+        if began and (self._clock.now() - began).total_seconds() >= FIRST_PAUSE_SECONDS:
             self._failures = self._ends = 0
 
     async def _list(self) -> Event:
         await self._kube.lists.spend()
         found = listed(await self._kube.body("GET", self._path, query=self._query, longest=LONGEST_BYTES))
         if found is None:
-            raise Unavailable(f"{self._kube.host} sent something that is not a list of {self._question.resource}")
+            raise Unavailable(f"{self._kube.host} sent a body that is not a list of {self._question.resource}")
         self._version, objects = found
         return Event(kind="listed", objects=objects)
 
@@ -180,7 +180,7 @@ class Watch:
                 async for line in lines:
                     found = changed(line)
                     if found is None:
-                        raise Unavailable(f"{self._kube.host} sent something that is no event of a watch")
+                        raise Unavailable(f"{self._kube.host} sent a line that is not a watch event")
                     kind, body = found
                     if kind == "error":
                         raise from_status(body)
@@ -197,10 +197,10 @@ class Watch:
         slow = failure.reaction is Reaction.REJECTED and status not in SETTLING
         pause = self._jittered(16 if slow else self._failures)
         asked = failure.retry_after or 0.0
-        return max(pause, min(asked, RETRY_AFTER_CAP))
+        return max(pause, min(asked, MAX_RETRY_AFTER_SECONDS))
 
     def _jittered(self, times: int) -> float:
-        return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(times - 1, 16)) * (0.5 + 0.5 * self._random.random())
+        return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(times - 1, 16)) * (0.5 + 0.5 * self._random.random())
 
     async def _rest(self, pause: float, version: int | None) -> None:
         """Sleep so long; where a version is given, only until the files of the agent's credentials are others than at that version."""
@@ -219,7 +219,7 @@ def _asks_for_rest(failure: RefreshError, status: int) -> bool:
 
 async def _lines(response: "aiohttp.ClientResponse", kube: Kube) -> AsyncGenerator[bytes, None]:
     """The lines that are not blank, as fast as the API server's allowance lets them be read."""
-    import aiohttp  # noqa: PLC0415  # 27 MiB; there already, or nobody would have answered
+    import aiohttp  # noqa: PLC0415  # 27 MiB; loaded already, by the request
 
     rest = bytearray()
     with without_context():

@@ -1,1 +1,1 @@
-"""What a cluster says an identity is: its ServiceAccount, watched, with its annotations; and the Events the agent posts about it."""
+"""ServiceAccounts of identities: their annotations, the watch of them, and the Events that the agent posts on them."""

@@ -1,7 +1,7 @@
-"""Whose identity a ServiceAccount is: read from the annotations that the clouds' own webhooks read.
+"""The principal of a ServiceAccount, read from the annotations that the clouds' own webhooks read.
 
-They belong to the tenant, so they are judged as the configuration is, by the same patterns, and can say who an identity is,
-and never where a token is sent: endpoints, proxies and CAs come from the operator's configuration alone.
+Annotations belong to the tenant. The agent checks them by the same patterns as the configuration. They can name a principal, and
+never the place that a token is sent to: endpoints, proxies and CAs come from the operator's configuration alone.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ from agent.providers import ProviderSettings
 from agent.settings import convert
 from agent.sources.kubernetes import KubernetesSettings, ServiceAccount
 
-LONGEST_SHOWN = 200
-"""Characters of an annotation that is repeated to whoever is told that it is refused."""
-LONGEST = 2048
-"""Characters of an annotation that is looked at: the longest name of a principal."""
+MAX_SHOWN_CHARACTERS = 200
+"""Characters of a refused annotation that messages repeat."""
+MAX_ANNOTATION_CHARACTERS = 2048
+"""The longest name of a principal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ObservedServiceAccount:
 
 
 def followed(identity: Identity) -> ServiceAccount | None:
-    """The ServiceAccount whose annotations say who the identity is; None for an identity that the configuration names."""
+    """Return the ServiceAccount whose annotations name the principal; None if the configuration names it."""
     if identity.provider.annotations() and isinstance(identity.source, KubernetesSettings):
         return identity.source.service_account
     return None
@@ -46,12 +46,12 @@ def account_of(identity: Identity) -> ServiceAccount | None:
 
 
 def named(found: Mapping[str, Any], account: ServiceAccount) -> bool:
-    """Whether the object is called like this ServiceAccount, to the letter."""
+    """Return whether the object has this ServiceAccount's exact name."""
     return (text_at(found, "metadata", "namespace"), text_at(found, "metadata", "name")) == (account.namespace, account.name)
 
 
 def sighted(found: Mapping[str, Any], account: ServiceAccount) -> ObservedServiceAccount | None:
-    """The object as a sighting of this ServiceAccount; None where it is another, or on its way out."""
+    """Return the object as an observation of this ServiceAccount; None if it is another, or is being deleted."""
     metadata = found.get("metadata")
     if not isinstance(metadata, dict) or not named(found, account):
         return None
@@ -63,10 +63,9 @@ def sighted(found: Mapping[str, Any], account: ServiceAccount) -> ObservedServic
 
 
 def effective(identity: Identity, last_observed: ObservedServiceAccount) -> Identity:
-    """The identity with what the annotations say in the place of what the configuration says or leaves open.
+    """Return the identity with the values of the annotations in place of configured or missing ones.
 
-    Raises Rejected, naming the annotation: where one is missing, is not of the form that the configuration would have to
-    be, or does not go with the rest.
+    Raises Rejected, naming the annotation, if one is missing, does not match the pattern of its setting, or contradicts the rest.
     """
     settings = identity.provider
     wanted = settings.annotations()
@@ -94,9 +93,9 @@ def effective(identity: Identity, last_observed: ObservedServiceAccount) -> Iden
 def _value(identity: Identity, annotation: str, text: str, kind: Any) -> Any:
     fault = Rejected(
         f"{_whose(identity)}: its annotation {annotation} cannot be used: {_shown(text)}",
-        remedy=f"kubectl annotate --overwrite serviceaccount {_flags(identity)} {annotation}=…, of the form that provider takes it in",
+        remedy=f"kubectl annotate --overwrite serviceaccount {_flags(identity)} {annotation}=…, in the form that provider requires",
     )
-    if len(text) > LONGEST or not text.isascii() or not text.isprintable():
+    if len(text) > MAX_ANNOTATION_CHARACTERS or not text.isascii() or not text.isprintable():
         raise fault
     try:
         return convert(identity.provider.annotated(text), kind)
@@ -115,7 +114,7 @@ def _flags(identity: Identity) -> str:
 
 
 def _shown(text: str) -> str:
-    """Nothing that could fill a log or steer a terminal."""
-    if len(text) > LONGEST_SHOWN or not text.isprintable() or not text.isascii():
+    """Return text that can neither fill a log nor control a terminal."""
+    if len(text) > MAX_SHOWN_CHARACTERS or not text.isprintable() or not text.isascii():
         return f"{len(text)} characters that are not shown"
     return repr(text) if "'" not in text and " " not in text else text

@@ -1,6 +1,6 @@
-"""Tells of failing identities where their owners look: an event on the ServiceAccount when one fails, and when it works again.
+"""Events on a ServiceAccount for its owner: one when its identity fails, and one when the identity works again.
 
-One for each such change, and no two of a kind in five minutes: what came and went in between is in the next one's count.
+The recorder posts one for each such change, and no two of a kind in five minutes: the next one counts the changes in between.
 https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
 
@@ -25,68 +25,68 @@ from agent.toolbox import Toolbox
 log = structlog.get_logger()
 
 COMPONENT = "workload-identity-agent"
-QUIET = 300.0
-"""Seconds between two events of one kind about one identity."""
-GATHERING = 1.0
-"""Seconds after a change before it is told: what is over by then was none."""
-LATER = 30.0
-"""Seconds until events are tried again that the API server could not take."""
+QUIET_SECONDS = 300.0
+"""Between two events of one kind about one identity."""
+GATHERING_SECONDS = 1.0
+"""Between a change and its event: a failure that has passed by then gets none."""
+RETRY_SECONDS = 30.0
+"""Until events are retried that the API server could not accept."""
 BARRED_SECONDS = 600.0
-"""Until events are tried again in a namespace where the agent may not create any: the right may have been granted."""
-FOR_LONG = 3600.0
-"""Seconds; whatever changes ends the wait."""
+"""Until events are retried in a namespace in which the agent may not create any: an operator may have granted the right."""
+MAX_WAIT_SECONDS = 3600.0
+"""For a change of the store, which ends the wait."""
 IN_A_ROW = 3
-"""Failures that may pass by themselves before somebody is told of them."""
-LONGEST = 1024
-"""Characters of an event's message, for the API server takes no longer ones in all of its versions."""
+"""Failures that may pass by themselves before an event reports them."""
+MAX_MESSAGE_CHARACTERS = 1024
+"""The limit that every version of the API server accepts."""
 
 
 @dataclass(slots=True)
 class Reported:
-    """What has been said of one identity."""
+    """The events of one identity so far."""
 
     failing: bool = False
-    """As it was seen last."""
+    """As seen last."""
     said: bool = False
-    """What the last event said."""
+    """The state that the last event reported."""
     at: dict[bool, datetime] = field(default_factory=dict)
     changes: Counter[bool] = field(default_factory=Counter)
-    """Into each state, since it was said."""
+    """Into each state, since it was reported."""
     failure: Failure | None = None
     """The last one."""
 
 
 class EventRecorder:
-    """One for the process. Nothing is written for identities that have nothing to do with Kubernetes."""
+    """One for the process. Identities of other sources get no events."""
 
     def __init__(self, store: Store, toolbox: Toolbox, identities: Callable[[], Mapping[str, Identity]], uid: Callable[[str], str]) -> None:
-        """`uid`: of an identity's ServiceAccount, empty where it is not known."""
+        """`uid`: returns the UID of an identity's ServiceAccount, empty if it is unknown."""
         self._store = store
         self._toolbox = toolbox
         self._identities = identities
         self._uid = uid
         self._told: dict[str, Reported] = {}
         self._barred: dict[tuple[str, str], datetime] = {}
-        """Kubeconfig and namespace of those where no event may be created, and when that is tried again."""
+        """Kubeconfig and namespace in which the agent may not create events, and when it retries."""
         self._reported: set[tuple[str, str]] = set()
-        """Those of which the log has it."""
+        """Those that the log has named."""
 
     async def run(self) -> None:
-        """For ever."""
+        """Post events; for ever."""
         clock = self._toolbox.clock
         while True:
             news = list(self._news(clock.now()))
             if news:
                 unsaid = [name for name in news if not await self._say(name)]
                 if unsaid:
-                    await clock.sleep(LATER)
+                    await clock.sleep(RETRY_SECONDS)
                 continue
             held_back = any(told.failing != told.said for told in self._told.values())
-            if await clock.wait(self._store.news, LATER if held_back else FOR_LONG):
-                await clock.sleep(GATHERING)
+            if await clock.wait(self._store.news, RETRY_SECONDS if held_back else MAX_WAIT_SECONDS):
+                await clock.sleep(GATHERING_SECONDS)
 
     def _news(self, now: datetime) -> Iterator[str]:
-        """Those of whom something is to be told now."""
+        """Yield the identities that need an event now."""
         identities = self._identities()
         for name in [name for name in self._told if name not in identities]:
             del self._told[name]
@@ -100,18 +100,18 @@ class EventRecorder:
                 told.failing = failing
                 told.changes[failing] += 1
             before = told.at.get(failing)
-            ripe = told.failing != told.said and (before is None or (now - before).total_seconds() >= QUIET)
+            ripe = told.failing != told.said and (before is None or (now - before).total_seconds() >= QUIET_SECONDS)
             if ripe and not self._is_barred(identity.source, self._about(name, identity.source), now):
                 yield name
 
     async def _say(self, name: str) -> bool:
-        """Whether that is done with: said, or of no use to say."""
+        """Post the event; return whether it needs no retry."""
         identity, told = self._identities().get(name), self._told.get(name)
         if identity is None or told is None or not isinstance(identity.source, KubernetesSettings) or self._toolbox.kube is None:
             return True
         now, failing = self._toolbox.clock.now(), told.failing
         about = self._about(name, identity.source)
-        if self._is_barred(identity.source, about, now):  # since another's event was refused a moment ago
+        if self._is_barred(identity.source, about, now):  # the API server refused another event a moment ago
             return True
         namespace = about["namespace"]
         place = (identity.source.kubeconfig or "", namespace)
@@ -139,7 +139,7 @@ class EventRecorder:
         return True
 
     def _about(self, name: str, source: KubernetesSettings) -> dict[str, str]:
-        """The ServiceAccount; the agent's own pod where that is known not to be there."""
+        """Return the object of the event: the ServiceAccount, or the agent's own pod if the ServiceAccount does not exist."""
         account, uid = source.service_account, self._uid(name) or self._token_uid(name)
         identity = self._identities()[name]
         pod = self._toolbox.kube.pod if self._toolbox.kube else None
@@ -173,7 +173,7 @@ class EventRecorder:
             "involvedObject": dict(about),
             "type": "Warning" if told.failing else "Normal",
             "reason": "IdentityFailed" if told.failing else "IdentityRecovered",
-            "message": text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…",
+            "message": text if len(text) <= MAX_MESSAGE_CHARACTERS else f"{text[: MAX_MESSAGE_CHARACTERS - 1]}…",
             "count": max(1, told.changes[told.failing]),
             "firstTimestamp": moment,
             "lastTimestamp": moment,
@@ -184,7 +184,7 @@ class EventRecorder:
 
 
 def _failing(record: Record, told: Reported) -> bool:
-    """Whether somebody should know; what may pass by itself changes nothing until it has not, a few times."""
+    """Return whether the owner should know; a failure that may pass by itself counts after a few times in a row."""
     failures = [record.failure, *(sink_status.failure for sink_status in record.sink_statuses.values())]
     found = [failure for failure in failures if failure]
     grave = [failure for failure in found if failure.reaction.needs_a_change or failure.count >= IN_A_ROW]

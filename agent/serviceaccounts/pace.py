@@ -1,4 +1,4 @@
-"""How soon a change of one ServiceAccount is carried out, so that no tenant has tokens asked for as often as it can write an annotation."""
+"""The rate at which changes of one ServiceAccount are carried out, so that annotations cannot cause token requests without end."""
 
 from datetime import datetime, timedelta
 
@@ -12,7 +12,7 @@ QUIET_SECONDS = 60.0
 
 
 class Pace:
-    """Of one ServiceAccount. What an identity held is withdrawn at once all the same: only what follows has to wait."""
+    """Of one ServiceAccount. The agent withdraws at once all the same: only the next principal has to wait."""
 
     def __init__(self) -> None:
         self._outcome: object = None

@@ -1,4 +1,4 @@
-"""What should run as an identity, as a watcher of the cluster reports it. `Following.reconcile` carries it out."""
+"""Wanted states of an identity, as a watcher of the cluster reports them. `BoundIdentities.reconcile` carries them out."""
 
 from dataclasses import dataclass
 
@@ -16,14 +16,14 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
-    """No principal: what the identity held is withdrawn."""
+    """No principal: the agent withdraws what the identity held."""
 
     error: RefreshError
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The cluster cannot be asked: what was seen last holds."""
+    """The API server cannot be reached: the last observation holds."""
 
     error: RefreshError
 

@@ -1,8 +1,8 @@
 """Watches the ServiceAccount of one identity, and reports which principal it names.
 
-The rules, which `following.py` carries out: what was granted to a principal that the ServiceAccount no longer names, or to one
-that no longer exists, is withdrawn at once, and only then something new is started. While nothing can be seen, what was seen
-last holds.
+The rules, which `identities/bound.py` carries out: the agent withdraws at once what it was granted for a principal that the
+ServiceAccount no longer names, or for a ServiceAccount that no longer exists, and only then starts the next one. While the API
+server cannot be reached, the last observation holds.
 """
 
 from collections.abc import AsyncGenerator
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 DENIED_PAUSE_SECONDS = 600.0
-"""Between tries to watch for an identity that works without, where the agent never was allowed to; the first ones come sooner."""
+"""Between tries to watch for an identity that works without, if the agent was never allowed to; the first ones come sooner."""
 FIRST_DENIED_PAUSE_SECONDS = 5.0
 
 
@@ -52,11 +52,11 @@ class ServiceAccountWatcher:
         """In a row."""
 
     async def wanted(self) -> AsyncGenerator[Wanted, None]:
-        """Which principal is wanted, whenever that may have changed; for ever."""
+        """Yield the wanted state whenever it may have changed; for ever."""
         account = account_of(self.identity)
         source = self.identity.source
         if account is None or not isinstance(source, KubernetesSettings) or self._toolbox.kube is None:
-            error = Rejected(f"{self.identity.name}: there is no way to a Kubernetes API server here")
+            error = Rejected(f"{self.identity.name}: no Kubernetes API server is configured")
             self.reported = True
             yield Unbound(error) if self.follows else Unreachable(error)
             return
@@ -69,7 +69,7 @@ class ServiceAccountWatcher:
             pause = min(2 * pause, DENIED_PAUSE_SECONDS)
 
     async def _watch(self, kube: Kube, account: ServiceAccount) -> AsyncGenerator[Wanted, None]:
-        """What one watch reports; it ends only where the identity works without it and the agent was never allowed to watch."""
+        """Yield the reports of one watch; it ends only if the identity works without it and the agent was never allowed to watch."""
         watch = Watch(
             kube,
             f"/api/v1/namespaces/{account.namespace}/serviceaccounts",
@@ -95,23 +95,23 @@ class ServiceAccountWatcher:
                 await self._toolbox.clock.sleep(rest)
 
     def _does_without(self, event: Event) -> bool:
-        """Whether the agent was never allowed to watch, and the identity works without: then there is no hurry to try again."""
+        """Return whether the agent was never allowed to watch, and the identity works without: the next try can wait."""
         refused = event.error is not None and event.error.reaction is Reaction.REJECTED
         return refused and not self.follows and self.observation.seen_at is None
 
     def _paced(self, event: Event, account: ServiceAccount) -> tuple[Wanted | None, float]:
-        """What is wanted now, if anything new is; and the seconds to rest before the ServiceAccount is listed again."""
+        """Return the wanted state, None if it did not change; and the seconds to rest before the ServiceAccount is listed again."""
         before = self._wanted
         try:
             wanted = self.hear(event, account)
-        except Exception as error:  # noqa: BLE001  # whatever an object holds, it ends no follower
+        except Exception as error:  # noqa: BLE001  # whatever an object holds, it ends no watcher
             self._bugs += 1
             return Unreachable(self._defect(error)), min(LONGEST_REST_SECONDS, 2.0 ** min(self._bugs, 16))
         if wanted is None or isinstance(wanted, Unreachable):
             return wanted, 0.0
         self._bugs = 0
         if rest := self._pace.rest(wanted, self._toolbox.clock.now()):
-            often = NotReady(f"{self.identity.name}: its ServiceAccount changes too often; it is looked at again in {rest:g} s")
+            often = NotReady(f"{self.identity.name}: its ServiceAccount changes too often; the agent reads it again in {rest:g} s")
             self._say(often)
             self._wanted = Unbound(often)
             return self._wanted if isinstance(before, Bound) else None, rest
@@ -161,7 +161,7 @@ class ServiceAccountWatcher:
         return self._wanted
 
     def _say(self, error: RefreshError) -> None:
-        """Once for each new thing to say."""
+        """Log a failure once, until it changes."""
         if self._said == error.message:
             return
         self._said = error.message

@@ -12,7 +12,7 @@ SourceSettings = IssuerSettings | FileSettings | KubernetesSettings
 
 
 def build(settings: SourceSettings, identity: str, toolbox: Toolbox) -> Source:
-    """The source that these settings describe."""
+    """Return the source that these settings describe."""
     match settings:
         case IssuerSettings():
             return IssuerSource(settings, identity, toolbox)

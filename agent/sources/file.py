@@ -1,4 +1,4 @@
-"""Identity tokens that somebody else keeps fresh in a file: kubelet's projected volume, or any other agent."""
+"""Identity tokens that another process keeps fresh in a file: kubelet's projected volume, or any other agent."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ class FileSettings(Settings, tag="file", tag_field="type"):
 
 
 class FileSource:
-    """Reads the file anew for each fetch, and says when it has changed."""
+    """Reads the file anew for each fetch, and reports its changes."""
 
     host = ""
 
@@ -50,29 +50,30 @@ class FileSource:
         """Of the file last said to have changed."""
 
     async def fetch(self, audiences: Sequence[str]) -> IdentityToken:
-        """The file's token. Its audience was decided by who wrote it, so a wrong one is refused here, by name."""
+        """Return the file's token. Its writer chose the audience, so the source refuses a wrong one, by name."""
         text = await self._reading(self._read)
         if not text:
             raise NotReady(
-                f"{self._identity}: the token file {self._path} is empty", remedy="whoever writes it has not written a token yet"
+                f"{self._identity}: the token file {self._path} is empty",
+                remedy="check that its writer runs: it has not written a token yet",
             )
         now = self._clock.now()
         token = read_token(text, whose=f"{self._identity}: {self._path}", now=now)
         if token.expires_at <= now:
             raise Rejected(
                 f"{self._identity}: the token in {self._path} expired at {token.expires_at:%Y-%m-%dT%H:%M:%SZ}",
-                remedy="whoever writes the file has stopped renewing it, or the clocks differ",
+                remedy="check that the writer of the file renews it, and that the clocks agree",
             )
         if audiences and not set(audiences) & set(token.audiences):
             raise Rejected(
-                f"{self._identity}: the token in {self._path} is for {repeatable(', '.join(token.audiences), [token.value]) or 'nobody'},"
+                f"{self._identity}: the token in {self._path} is for {repeatable(', '.join(token.audiences), [token.value]) or 'nothing'},"
                 f" not for {', '.join(audiences)}",
                 remedy="project the token with that audience, or set the provider's audiences",
             )
         return token
 
     async def changed(self) -> None:
-        """Returns when the file is not the one last fetched; each change is told once."""
+        """Return when the file is not the one last fetched; each change is reported once."""
         while True:
             await self._clock.sleep(LOOK_EVERY if self._looked else FIRST_LOOK_SECONDS)
             self._looked = True
@@ -85,7 +86,7 @@ class FileSource:
                 return
 
     async def _reading(self, call: Callable[[], T]) -> T:
-        """What the call returns; from a thread, unless the file lies in memory. After one that hangs no second one is sent."""
+        """Return what the call returns; in a thread, unless the file is in memory. While one hangs, no second one is started."""
         if self._memory:
             return call()
 
@@ -100,7 +101,8 @@ class FileSource:
         async with self._turn:
             if self._busy:
                 raise Unavailable(
-                    f"{self._identity}: the disk under {self._path} does not answer", remedy="look at the volume; nothing else waits for it"
+                    f"{self._identity}: the disk under {self._path} does not answer",
+                    remedy="check the volume; no other identity waits for it",
                 )
             self._busy = True
             try:
@@ -123,12 +125,13 @@ class FileSource:
             raise NotReady(f"{self._identity}: there is no token file {self._path}", remedy="check the mount and source.path") from None
         except PermissionError:
             raise Rejected(
-                f"{self._identity}: may not read the token file {self._path}", remedy=f"let uid {os.geteuid()} or its groups read it"
+                f"{self._identity}: cannot read the token file {self._path}: permission denied",
+                remedy=f"let uid {os.geteuid()} or its groups read it",
             ) from None
         except OSError as error:
             raise Unavailable(f"{self._identity}: cannot read the token file {self._path}: {error.strerror}") from error
         if len(data) > LONGEST:
-            raise Rejected(f"{self._identity}: {self._path} is longer than {LONGEST} bytes", remedy="this is no token: check source.path")
+            raise Rejected(f"{self._identity}: {self._path} is longer than {LONGEST} bytes", remedy="set source.path to a token file")
         try:
             return data.decode("ascii").strip()
         except UnicodeDecodeError:
@@ -136,10 +139,10 @@ class FileSource:
 
 
 def _patiently(path: str, flags: int) -> int:
-    """Does not wait for somebody to write into a FIFO; as an opener, so that the descriptor goes where `open` refuses a directory."""
+    """Open without waiting for a writer of a FIFO; as an opener, so that `open` closes the descriptor of a directory."""
     return os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def _stamp(found: os.stat_result) -> Stamp:
-    """Changes with the content, and with who may read it."""
+    """Return a value that changes with the content, and with the access rights."""
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size

@@ -14,7 +14,7 @@ from agent.settings import Duration, Settings
 from agent.toolbox import Toolbox
 
 RESERVED_CLAIMS = frozenset({"iss", "sub", "aud", "exp", "nbf", "iat", "jti", "kubernetes.io"})
-"""What `claims` may not set: the registered ones (RFC 7519, section 4.1), and the one by which an API server's tokens are known."""
+"""Claims that `claims` may not set: the registered ones (RFC 7519, section 4.1), and the one that marks an API server's tokens."""
 
 BACKDATED = 10
 """Seconds by which `nbf` lies before `iat`, for verifiers whose clock is behind and that allow nothing for it; SPIRE does the same."""
@@ -39,7 +39,7 @@ class IssuerSource:
         self._toolbox = toolbox
 
     async def fetch(self, audiences: Sequence[str]) -> IdentityToken:
-        """A new token. `aud` is always a list, also of one: some verifiers take no string, all take a list."""
+        """Return a new token. `aud` is always a list, also of one: some verifiers accept no string, all accept a list."""
         issuer = self._toolbox.issuer
         if issuer is None:
             raise NotReady(f"{self._identity}: there is no issuer", remedy="add an issuer block to the configuration")
@@ -66,9 +66,9 @@ class IssuerSource:
         return read_token(text, whose=self._identity, now=now)
 
     def confirm(self, token: IdentityToken) -> None:
-        """Raise Rejected where the key that signed this token is not published: verifiers refuse the token.
+        """Raise Rejected if the key that signed this token is not published: verifiers refuse the token.
 
-        Without any key at hand, which one is missing cannot be told, and the token passes.
+        If the issuer has no key at all, no key can be compared, and the token passes.
         """
         published = {key["kid"] for key in self._toolbox.issuer.keys.public_keys()["keys"]} if self._toolbox.issuer else set()
         if published and key_id(token.value.reveal()) not in published:
@@ -78,5 +78,5 @@ class IssuerSource:
             )
 
     async def changed(self) -> None:
-        """Never returns: only the clock makes a token old."""
+        """Never return: a signed token changes by the clock only."""
         await asyncio.Event().wait()

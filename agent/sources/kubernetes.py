@@ -23,10 +23,10 @@ SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$(
 """Names of most other objects: RFC 1123 subdomains."""
 Namespace = Annotated[str, msgspec.Meta(pattern=LABEL, max_length=63)]
 ObjectName = Annotated[str, msgspec.Meta(pattern=SUBDOMAIN, max_length=253)]
-SHORTEST = 600
-"""Seconds: the API server grants nothing shorter (KEP-1205)."""
-LONGEST = 2**32
-"""Seconds: nor does it take a request for more. What it grants may be less, and counts."""
+MIN_LIFETIME_SECONDS = 600
+"""The API server grants no shorter one (KEP-1205)."""
+MAX_LIFETIME_SECONDS = 2**32
+"""The API server accepts no request for more. The lifetime that it grants may be shorter, and counts."""
 
 
 CLOCKS_SECONDS = 60
@@ -43,7 +43,7 @@ class ServiceAccount(Settings):
 
 
 class DefaultServiceAccount(ServiceAccount):
-    """Named by `tenancy.defaultServiceAccount`, and not by the identity: who misses it cannot correct that."""
+    """Named by `tenancy.defaultServiceAccount`, and not by the identity: its owner cannot correct that."""
 
     by_default: ClassVar[bool] = True
 
@@ -69,7 +69,7 @@ class KubernetesSettings(Settings, tag="kubernetes", tag_field="type"):
 
 
 class KubernetesSource:
-    """Asks for a new token each time; nothing is kept."""
+    """Requests a new token each time, and keeps none."""
 
     def __init__(self, settings: KubernetesSettings, identity: str, toolbox: Toolbox) -> None:
         self._settings = settings
@@ -77,7 +77,7 @@ class KubernetesSource:
         self._clock = toolbox.clock
         self._clients = toolbox.kube
         self._refused = asyncio.Event()
-        """Set while the last fetch failed in a way that other credentials of the agent's may mend."""
+        """Set while the last fetch failed in a way that other credentials of the agent may mend."""
         self._version = 0
         """Of those credentials, at that fetch."""
 
@@ -86,7 +86,7 @@ class KubernetesSource:
         return self._kube.host if self._clients else ""
 
     async def fetch(self, audiences: Sequence[str]) -> IdentityToken:
-        """A token for these audiences; for none of them, one for the API server itself."""
+        """Return a token for these audiences; without any, one for the API server itself."""
         account = self._settings.service_account
         kube = self._kube
         try:
@@ -120,12 +120,12 @@ class KubernetesSource:
         if token.subject != (wanted := f"system:serviceaccount:{account.namespace}:{account.name}"):
             raise Rejected(
                 f"{self._identity}: the API server's answer is a token of another subject than {wanted}",
-                remedy=f"check that {kube.host} is the API server of the cluster, and what stands before it",
+                remedy=f"check that {kube.host} is the API server of the cluster, and check the proxy before it",
             )
         return replace(token, note=self._shortened(token))
 
     def _shortened(self, token: IdentityToken) -> str:
-        """What to say of a token that lives for less than was asked for: kube-apiserver says so in a `Warning` header only."""
+        """Return a note on a token that is shorter than requested: kube-apiserver says so in a `Warning` header only."""
         asked, granted = self._settings.lifetime.seconds, (token.expires_at - token.issued_at).total_seconds()
         if granted >= asked - CLOCKS_SECONDS:
             return ""
@@ -143,7 +143,7 @@ class KubernetesSource:
     @property
     def _kube(self) -> Kube:
         if self._clients is None:
-            raise Rejected(f"{self._identity}: there is no way to a Kubernetes API server here")
+            raise Rejected(f"{self._identity}: no Kubernetes API server is configured")
         return self._clients.client(self._settings.kubeconfig)
 
     def _spec(self, audiences: Sequence[str]) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class KubernetesSource:
         return spec
 
     def _bound(self) -> BoundTo | None:
-        """What the token is bound to. Raises Rejected where that is the agent's own pod, and it does not know itself."""
+        """Return the object that the token is bound to. Raises Rejected if that is the agent's own pod, and the agent does not know it."""
         wanted, account = self._settings.bound_to, self._settings.service_account
         if wanted != "pod":
             return wanted
@@ -179,7 +179,7 @@ class KubernetesSource:
 
 
 def _moment(text: str) -> datetime | None:
-    """RFC 3339, as the API server writes it; None where it is none."""
+    """Return a time in RFC 3339, as the API server writes it; None if it is not one."""
     try:
         moment = datetime.fromisoformat(text)
         return moment.astimezone(UTC) if moment.tzinfo else None

@@ -147,8 +147,8 @@ class Cluster:
         """As RBAC knows it."""
         return f"system:serviceaccount:{self.home}:wi-agent"
 
-    def clients(self, clock=None, patience=10.0, **environ):
-        return KubeClients(clock or WallClock(), {**self.environ, **environ}, service_account=self.folder, patience=patience)
+    def clients(self, clock=None, timeout=10.0, **environ):
+        return KubeClients(clock or WallClock(), {**self.environ, **environ}, service_account=self.folder, timeout=timeout)
 
     def toolbox(self, kube, clock=None):
         async def no_http():

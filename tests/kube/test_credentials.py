@@ -79,8 +79,8 @@ def written(folder, text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (f"users: [{{name: x, user: {{token: {CANARY}", "is no kubeconfig"),
-        (f"- {CANARY}", "is no kubeconfig"),
+        (f"users: [{{name: x, user: {{token: {CANARY}", "is not a kubeconfig"),
+        (f"- {CANARY}", "is not a kubeconfig"),
         (f"users: [{{name: x, user: {{token: {CANARY}}}}}]", "has no context"),
         ("current-context: x\ncontexts: [{name: x, context: {cluster: y}}]", "has no cluster"),
         ("current-context: x\ncontexts: [{name: x, context: {cluster: y, user: z}}]\nclusters: [{name: y, cluster: {}}]", "has no user"),
@@ -163,7 +163,7 @@ async def test_a_cancelled_reader_leaves_the_others_their_files(cluster):
 
 @pytest.mark.parametrize("token", ["a b", "a\\nb", "ä"])
 def test_a_token_that_is_no_header_is_refused_without_being_quoted(tmp_path, token):
-    with pytest.raises(Rejected, match="none that can be sent") as caught:
+    with pytest.raises(Rejected, match="cannot be sent") as caught:
         from_kubeconfig(written(tmp_path, config(f'{{token: "{CANARY}{token}"}}')))
     assert CANARY not in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""What owners of ServiceAccounts are told of failing identities, over an API server; the herald's clock is moved."""
+"""What owners of ServiceAccounts are told of failing identities, over an API server; the recorder's clock is moved."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -203,4 +203,4 @@ async def test_a_long_message_is_cut_and_identities_elsewhere_have_no_event(stag
     stage.fails(Rejected("x" * 5000))
     await stage.pause()
     (event,) = await stage.until(1)
-    assert len(event["message"]) == module.LONGEST
+    assert len(event["message"]) == module.MAX_MESSAGE_CHARACTERS

@@ -84,7 +84,7 @@ async def test_building_the_source_touches_nothing(tmp_path):
         (jwt(exp=NOW), Rejected, "expired at"),
         (jwt(exp=None), Rejected, "has no expiry"),
         (jwt(aud="other"), Rejected, "is for other, not for sts.example"),
-        (jwt(aud=None), Rejected, "is for nobody, not for sts.example"),
+        (jwt(aud=None), Rejected, "is for nothing, not for sts.example"),
         (jwt(aud="sts.example.evil"), Rejected, "is for sts.example.evil"),
         (jwt(aud=["a" * 9] * 2000), Rejected, r"is for (?=.{400}, not for)(aaaaaaaaa, )*a+, not for sts.example"),
     ],
@@ -138,7 +138,7 @@ async def test_a_file_that_may_not_be_read_says_who_would_have_to(place, monkeyp
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(module.os, "open", forbidden)
-    with pytest.raises(Rejected, match="may not read") as caught:
+    with pytest.raises(Rejected, match="permission denied") as caught:
         await place.fetch()
     assert f"uid {os.geteuid()}" in caught.value.remedy
 

@@ -172,7 +172,7 @@ async def test_an_api_server_that_is_away_is_unavailable_and_answers_again_when_
 
 async def test_an_api_server_that_does_not_answer_is_given_up_in_time(cluster):
     cluster.proxy.delay = 5.0
-    async with cluster.clients(patience=0.2) as kube:
+    async with cluster.clients(timeout=0.2) as kube:
         await kube.client()._line_of(await kube.client().credentials.access())  # loading takes its time, and is none of the server's
         began = asyncio.get_running_loop().time()
         with pytest.raises(Unavailable, match="did not answer in time"):
@@ -234,7 +234,7 @@ async def test_an_own_token_that_expired_is_said_to_have_and_the_next_one_is_tak
 async def test_no_redirect_is_followed(cluster):
     cluster.proxy.always = Fault(status=307, headers={"Location": cluster.url})
     async with cluster.clients() as kube:
-        with pytest.raises(Rejected, match="redirects, and a token is not sent after it"):
+        with pytest.raises(Rejected, match="redirects, and the agent follows no redirect with its token"):
             await source(cluster, kube).fetch(["a"])
     assert cluster.proxy.count() == 1
 
@@ -274,7 +274,7 @@ async def test_an_answer_that_is_no_token_is_rejected(cluster):
         with pytest.raises(Rejected, match="the API server's answer: not a JWT"):
             await source(cluster, kube).fetch(["a"])
         cluster.proxy.always = Fault(status=200, body="<html>sign in</html>")
-        with pytest.raises(Rejected, match="no object"):
+        with pytest.raises(Rejected, match="not a JSON object"):
             await source(cluster, kube).fetch(["a"])
 
 
@@ -303,7 +303,7 @@ async def test_an_absurd_retry_after_is_unavailable(cluster, after):
 
 async def test_outside_a_cluster_the_agent_says_what_to_set(cluster):
     async with cluster.clients(KUBERNETES_SERVICE_HOST="") as kube:
-        with pytest.raises(Rejected, match="this is no pod") as caught:
+        with pytest.raises(Rejected, match="does not run in a pod") as caught:
             await source(cluster, kube).fetch(["a"])
     assert "source.kubeconfig" in caught.value.remedy
 
@@ -455,7 +455,7 @@ def test_what_is_no_name_of_a_service_account_is_refused_by_the_configuration(ac
         Fault(status=307),
         Fault(status=401),
         Fault(status=403, body='{"kind": "Status", "message": "you sent canary-7f3a-own-token"}'),
-        Fault(status=201, body="no object"),
+        Fault(status=201, body="not a JSON object"),
     ],
     ids=lambda fault: str(fault.status or "cut"),
 )

@@ -4,14 +4,17 @@ from collections.abc import Iterator
 
 from agent.config.fault import Finding
 from agent.config.model import Config
-from agent.sources.kubernetes import LONGEST, SHORTEST, KubernetesSettings
+from agent.sources.kubernetes import MAX_LIFETIME_SECONDS, MIN_LIFETIME_SECONDS, KubernetesSettings
 
 
 def lifetimes(config: Config) -> Iterator[Finding]:
     """Refuse a lifetime that an API server does not grant."""
     for index, identity in enumerate(config.identities):
-        if isinstance(identity.source, KubernetesSettings) and not SHORTEST <= identity.source.lifetime.seconds <= LONGEST:
-            message = f"an API server does not grant {identity.source.lifetime}: write 10m to {LONGEST} seconds"
+        if (
+            isinstance(identity.source, KubernetesSettings)
+            and not MIN_LIFETIME_SECONDS <= identity.source.lifetime.seconds <= MAX_LIFETIME_SECONDS
+        ):
+            message = f"an API server does not grant {identity.source.lifetime}: write 10m to {MAX_LIFETIME_SECONDS} seconds"
             yield Finding(place=("identities", index, "source", "lifetime"), message=message)
 
 
