@@ -148,7 +148,6 @@ async def send(one: Endpoint, sent: Sent, sessions: Mapping[str, str]) -> Reply:
             return reply(await answered(reader, sent[0]))
 
 
-@pytest.mark.timeout(60)
 async def test_no_request_causes_a_server_error_a_log_line_or_growth(one: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
     loop = asyncio.get_running_loop()
     sessions = {}
@@ -219,7 +218,6 @@ async def flood(one: Endpoint, first: int, times: int) -> None:
     await writer.wait_closed()
 
 
-@pytest.mark.timeout(60)
 async def test_no_request_leaves_anything_behind(one: Endpoint) -> None:
     """What is remembered is bounded, and full before the measurement begins. 7000 requests follow; a dictionary that any of their kinds
     made larger would show."""
