@@ -41,7 +41,7 @@ def text(*names: str) -> str:
 
 async def until(done: Callable[[], bool]) -> None:
     """The file is read in a thread."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not done():
             await asyncio.sleep(0.001)
 

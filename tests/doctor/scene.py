@@ -98,7 +98,7 @@ class Scene:
                     capacity,
                     supervisor.suspensions,
                 )
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(60):
                     while not (parts.store.delivered(NAME, clock.now()) if delivered else failed(parts)):
                         await parts.store.change()
                 yield parts

@@ -101,7 +101,7 @@ def _chosen(one: Everything, port: int, metadata: int) -> dict[str, Any]:
         identities += [aws, gcp, azure, alibaba]
     one.gcp.pools = {f"//iam.googleapis.com/{PATH}": Pool(url, (AUDIENCE,))}
     block = issuer(url=url, listen=[f"127.0.0.1:{port}"], algorithm="RS256")
-    return configuration(*identities, issuer=block, metadata={"listen": [f"127.0.0.1:{metadata}"]})
+    return configuration(*identities, issuer=block, metadata={"listen": [f"127.0.0.1:{metadata}"]}, refresh={"timeout": "60s"})
 
 
 @asynccontextmanager

@@ -30,6 +30,7 @@ UID = "6f1c9a0e-3c55-4a0b-9a52-5d1f6a1c7f10"
 """In the environment of both containers, as the chart feeds a Secret."""
 
 
+@pytest.mark.alone  # botocore tries for two seconds
 @pytest.mark.shows("container", "absent", clients=("boto3",))
 async def test_a_client_that_asks_first_is_served_by_an_agent_that_starts_a_second_later(daemon: Daemon) -> None:
     async with Sts({}) as sts:

@@ -159,6 +159,7 @@ async def test_clients_sit_out_503_while_sts_is_away(daemon: Daemon) -> None:
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.alone  # they try for two seconds
 @pytest.mark.shows(
     "container", "absent", clients=("aws command line", "@aws-sdk/credential-provider-node", "@aws-sdk/credential-provider-http")
 )

@@ -241,6 +241,7 @@ async def test_clients_sit_out_503_while_google_is_away_or_find_the_token_when_t
         await asyncio.to_thread(daemon.stop)
 
 
+@pytest.mark.alone  # Node's try for two seconds
 @pytest.mark.shows("gce", "absent", clients=("google-auth", "google-auth-library", "gcp-metadata"))
 @pytest.mark.timeout(120)
 async def test_clients_that_ask_first_are_served_by_an_agent_that_starts_a_moment_later(daemon: Daemon) -> None:

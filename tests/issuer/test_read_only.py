@@ -105,7 +105,7 @@ async def look(clock: FakeClock, moment: float = LOOK_EVERY) -> None:
     """Lets that much time pass, and the agents have their look."""
     waiting = len(asleep(clock))
     await clock.advance(moment)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while len(asleep(clock)) < waiting:
             await asyncio.sleep(0.001)
 

@@ -21,6 +21,7 @@ from agent.settings import convert
 from agent.store import Store
 from agent.tasks import Tasks
 from agent.toolbox import Resources, Toolbox
+from tests.processor import own_time
 from tests.servers.site import Site
 
 ROLE = "arn:aws:iam::123456789012:role/"
@@ -121,11 +122,16 @@ class Scene:
     def state(self):
         return self.store.state("app", WallClock().now())
 
-    async def until(self, role, within=5.0):
-        """Files and endpoint are those of this role, or of nobody where it is empty; at no moment of another."""
-        async with asyncio.timeout(within):
-            while not (self.served == (f"session-of-{role}" if role else None) and self.written == role):
-                await asyncio.sleep(0.01)
+    async def until(self, role, within=60.0):
+        """Files and endpoint are those of this role, or of none if it is empty; at no moment of another.
+
+        `within`: seconds, without those in which other programs had the processors.
+        """
+        last = own_time() + within
+        while not (self.served == (f"session-of-{role}" if role else None) and self.written == role):
+            if own_time() > last:
+                raise TimeoutError
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ async def watched(scene):
 
 
 async def until_failing(scene, reason):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while reason not in scene.failure:
             await asyncio.sleep(0.01)
 
@@ -135,7 +135,7 @@ async def test_where_the_operator_moves_the_files_it_moves_along(scene, how):
         assert lying(scene) == (first if how == "running" else None), "what still lies there goes once the new is delivered"
         scene.cluster.proxy.always = None
         await scene.cluster.annotate("app", {ANNOTATION: ROLE + "one"})
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while lying(scene) or not scene.served or not (scene.folder / "elsewhere" / "token").exists():
                 await asyncio.sleep(0.01)
         assert lying(scene, "elsewhere") == first

@@ -27,6 +27,7 @@ from agent.store import Store
 from agent.tasks import Tasks
 from agent.toolbox import Resources, Toolbox
 from tests.kube.scene import ANNOTATION, ROLE
+from tests.processor import own_time
 
 KINDS = ("followed", "literal", "file")
 EVENTS = ("tenancy", "removed", "revoked", "max_use")
@@ -89,9 +90,9 @@ class Ending:
 
     async def gone(self):
         """Seconds until neither files nor endpoint have anything."""
-        began = time.monotonic()
+        began = own_time()
         await self.scene.until("", within=LIMIT_SECONDS)
-        return time.monotonic() - began
+        return own_time() - began
 
 
 @pytest.fixture(params=KINDS)
@@ -118,23 +119,23 @@ async def test_what_ends_an_identity_withdraws_it_and_a_restart_does_not_bring_i
         await ending.scene.until("one", within=30)
         match event:
             case "tenancy":
-                began = time.monotonic()
+                began = own_time()
                 await ending.supervisor.apply(after)
                 await ending.gone()
             case "revoked":
-                began = time.monotonic()
+                began = own_time()
                 assert await ending.supervisor.suspensions.revoke("app", "uid 0")
                 await ending.gone()
             case "max_use":
                 issued = ending.scene.store.newest(Key("app")).credential.issued_at
                 ending.scene.cloud.instead = denied
                 await ending.gone()
-                began = time.monotonic() - (WallClock().now() - issued).total_seconds() + MAX_USE_SECONDS
-        seconds = None if event == "removed" else time.monotonic() - began
-    restarted = time.monotonic()
+                began = own_time() - (WallClock().now() - issued).total_seconds() + MAX_USE_SECONDS
+        seconds = None if event == "removed" else own_time() - began
+    restarted = own_time()
     async with ending.running(after):
         await ending.gone()
-        again = time.monotonic() - restarted
+        again = own_time() - restarted
         await asyncio.sleep(0.3)  # nothing brings it back
         assert (ending.scene.served, ending.scene.written) == (None, "")
     record_property("row", f"{event} | {ending.kind} | {'-' if seconds is None else f'{seconds:.3f}'} | {again:.3f}")

@@ -57,7 +57,7 @@ class Stage:
         return sorted(found["items"], key=lambda one: int(one["metadata"]["resourceVersion"]))
 
     async def until(self, count):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while len(found := await self.events()) < count:
                 await asyncio.sleep(0.02)
         return found
@@ -189,7 +189,7 @@ async def test_of_a_serviceaccount_that_is_not_there_the_agents_own_pod_is_told(
         stage.add("gone", follows=True)
         stage.fails(name="gone")
         await stage.pause()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not (found := await stage.events(cluster.home)):
                 await asyncio.sleep(0.02)
     assert found[0]["involvedObject"] == {"apiVersion": "v1", "kind": "Pod", "namespace": cluster.home, "name": "agent-0", "uid": "u-0"}

@@ -65,7 +65,7 @@ class Kept:
         self.source._settings = msgspec.structs.replace(self.source._settings, lifetime=Duration.parse(lifetime))
 
     async def until(self, done):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not done():
                 await asyncio.sleep(0.005)
 

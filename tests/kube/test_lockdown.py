@@ -38,7 +38,7 @@ async def test_a_token_of_the_default_one_that_is_not_there_is_the_administrator
 async def test_so_it_is_where_it_should_say_who_the_identity_is(scene, name):
     await scene.cluster.allow("watch.yaml", "missing")
     async with scene.running(locked(scene, name)):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while "there is no ServiceAccount" not in scene.failure:
                 await asyncio.sleep(0.01)
         judge(scene, scene.failure, scene.remedy, by_default=not name)

@@ -23,7 +23,7 @@ def config(scene, monkeypatch):
 
 async def test_it_waits_until_the_serviceaccount_says_who_it_is_and_delivers(scene, config):
     delivering = asyncio.ensure_future(once(config, {}, 20.0))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not scene.cluster.proxy.count("watch=true"):
             await asyncio.sleep(0.01)
     assert not delivering.done()

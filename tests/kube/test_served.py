@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import time
 from contextlib import asynccontextmanager
 
 import pytest
 
 from tests.kube.proxy import Fault
 from tests.kube.scene import ANNOTATION, ROLE
+from tests.processor import own_time
 from tests.serving.endpoint import endpoint
 
 
@@ -33,13 +33,13 @@ class Client:
     async def _ask(self):
         while True:
             authorization = self._file.read_text()  # anew each time, as SDKs do; it is there at every moment
-            began = time.monotonic()
+            began = own_time()
             reply = await self._served.ask("/aws/app/credentials", authorization=authorization)
             token = json.loads(reply.body)["Token"] if reply.status == 200 else ""
             assert b"session-of-" not in reply.raw or token
             self.answers.append((began, reply.status, token))
 
-    async def told(self, status, token="", within=5.0):
+    async def told(self, status, token="", within=60.0):
         async with asyncio.timeout(within):
             while not self.answers or self.answers[-1][1:] != (status, token):
                 await asyncio.sleep(0.01)
@@ -72,7 +72,7 @@ async def test_within_a_second_of_a_change_nobody_is_given_the_old_credential(sc
                 await scene.cluster.delete("ServiceAccount", "app")
         if how == "created anew":
             await scene.cluster.account("app", annotations={ANNOTATION: ROLE + "one"})
-        changed = time.monotonic()
+        changed = own_time()
         await asyncio.sleep(1.2)
         after = [answer for answer in client.answers if answer[0] > changed]
         first = next(index for index, (_, status, _) in enumerate(after) if status != 200)
@@ -94,7 +94,7 @@ async def test_clients_with_an_authorization_of_the_operators_are_told_why_and_t
     async with scene.running(scene.config(serve={"dialects": ["container"], "authorization": authorization})):
         async with endpoint(scene.store, patience=0.05) as listening:
             for _ in range(2):
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(60):
                     while "no annotation" not in scene.failure:
                         await asyncio.sleep(0.01)
                 reply = await listening.ask("/aws/app/credentials", authorization=authorization)

@@ -100,7 +100,7 @@ class Endpoint:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         with closing(writer):
             writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 return await framed(reader, bodyless=method == "HEAD")
 
     async def send(self, raw: bytes, *, host: str = "127.0.0.1", quiet: float = 5.0) -> Reply:

@@ -144,7 +144,7 @@ async def send(one: Endpoint, sent: Sent, sessions: Mapping[str, str]) -> Reply:
     reader, writer = await asyncio.open_connection("127.0.0.1", one.port)
     with closing(writer):
         writer.write(raw(sent, sessions))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return reply(await answered(reader, sent[0]))
 
 

@@ -83,7 +83,7 @@ async def test_a_first_request_has_less_time_than_the_next(monkeypatch: pytest.M
     async with listening(hello, [HERE], "metadata") as bound:
         with crowd(bound[0].port, 1) as (silent,), crowd(bound[0].port, 1, ASK[:-2]) as (half,), crowd(bound[0].port, 1, ASK) as (asked,):
             assert await answered(asked) == 200
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 assert [await asyncio.get_running_loop().sock_recv(one, 1) for one in (silent, half)] == [b"", b""]
             asked.sendall(ASK)
             assert await answered(asked) == 200
@@ -106,7 +106,7 @@ async def test_answers_that_clients_do_not_read_are_bounded_together(monkeypatch
             assert [request.transport is not None for request in served] == [False] * 4 + [True] * 2
             with crowd(bound[0].port, 1, ASK) as (large,):
                 found = 0
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     while found < 4_000_000:
                         found += len(await asyncio.get_running_loop().sock_recv(large, 65536))
 
@@ -163,16 +163,22 @@ async def test_requests_of_a_crowd_take_turns() -> None:
     assert len(found) < 10
 
 
+async def tasks_left(count: int) -> None:
+    """Wait until there are no more tasks than these."""
+    async with asyncio.timeout(60):
+        while len(asyncio.all_tasks()) > count:
+            await asyncio.sleep(0.01)
+
+
 async def test_a_closed_connection_waits_for_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "MAX_CONNECTIONS", 8)
     monkeypatch.setattr(capacity, "TURN_REQUESTS", 0)
     async with listening(hello, [HERE], "metadata") as bound:
         before = len(asyncio.all_tasks())
         with crowd(bound[0].port, 60, ASK * 20):
-            await asyncio.sleep(0.3)
-            assert len(asyncio.all_tasks()) - before <= 2 * 8
-        await asyncio.sleep(0.1)
-        assert len(asyncio.all_tasks()) == before
+            await asyncio.sleep(0.3)  # as many as may be open, and more that wait
+            await tasks_left(before + 2 * 8)
+        await tasks_left(before)
 
 
 async def test_a_connection_that_pipelines_lets_others_go_between() -> None:

@@ -114,6 +114,7 @@ for _ in sys.stdin:  # each line: all at once
 """
 
 
+@pytest.mark.alone  # compares two times
 async def test_200_first_requests_at_once_cost_one_exchange(tmp_path: Path) -> None:
     async with rotating_endpoint(tmp_path) as one:
         running = one.supervisor.config
