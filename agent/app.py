@@ -171,7 +171,9 @@ async def _listen(
     from agent.serving.listener import listening  # noqa: PLC0415
 
     collector = Collector(parts.store, parts.counters, clock, reloader, parts.toolbox.issuer.keys.states if parts.toolbox.issuer else tuple)
-    control = ControlEndpoint(parts.store, clock, lambda: reloader.refused, tasks.failures, suspensions)
+    control = ControlEndpoint(
+        parts.store, clock, lambda: reloader.refused, tasks.failures, suspensions, restart_needed=lambda: reloader.restart_needed
+    )
     await stack.enter_async_context(listening(control.answer, [Address("", 0, config.control.socket)], "control", capacity=capacity))
     if any(identity.serve.dialects for identity in config.identities):
         from agent.serving.metadata import MetadataEndpoint  # noqa: PLC0415

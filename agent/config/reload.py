@@ -27,6 +27,10 @@ SETTLE_SECONDS = 1.0
 """A changed file is read after it has stayed the same for so long: the first half of a file may be valid, with fewer identities."""
 
 
+class RestartNeeded(ConfigError):  # noqa: N818  # a finding
+    """The file is good, but changes what only a restart can change."""
+
+
 class Reloader:
     """Knows the running configuration."""
 
@@ -49,6 +53,8 @@ class Reloader:
         self.succeeded_at = clock.now()
         self.refused: tuple[str, ...] = ()
         """Why the current file was refused, a line for each reason; empty if its configuration is running."""
+        self.restart_needed = False
+        """Whether it was refused only because its changes need a restart."""
 
     async def run(self) -> None:
         """Reload on each change and on each SIGHUP, without end."""
@@ -78,6 +84,7 @@ class Reloader:
         except ConfigError as error:
             self.successful = False
             self.refused = tuple(str(error).splitlines())
+            self.restart_needed = isinstance(error, RestartNeeded)
             log.error("config.refused", file=str(self._path), errors=error.message.splitlines(), remedy=error.remedy)  # noqa: TRY400
             return False
         except Exception as error:
@@ -89,7 +96,7 @@ class Reloader:
             self._unread(f"cannot apply {self._path}", error)
             raise
         self.running = config
-        self.successful, self.succeeded_at, self.refused = True, self._clock.now(), ()
+        self.successful, self.succeeded_at, self.refused, self.restart_needed = True, self._clock.now(), (), False
         log.info("config.reloaded", file=str(self._path), identities=len(config.identities))
         if names := [identity.name for identity in config.identities if forbidden(identity, config.tenancy)]:
             remedy = "allow them in `tenancy`, or remove them: the agent refuses to start with this file"
@@ -132,7 +139,7 @@ class Reloader:
     def _unread(self, failed: str, error: Exception) -> None:
         """Name the kind only: the message may hold a secret."""
         self.successful, self._seen = False, None
-        self.refused = (f"{failed}: {type(error).__name__} ({REMEDY})",)
+        self.refused, self.restart_needed = (f"{failed}: {type(error).__name__} ({REMEDY})",), False
 
 
 def refuse_restart(opened: Config, wanted: Config) -> None:
@@ -151,7 +158,7 @@ def refuse_restart(opened: Config, wanted: Config) -> None:
         if one != other
     ]
     if changes:
-        raise ConfigError(f"changes of {', '.join(changes)} need a restart", remedy="restart the agent, or undo the change")
+        raise RestartNeeded(f"changes of {', '.join(changes)} need a restart", remedy="restart the agent, or undo the change")
 
 
 def _serves(config: Config) -> bool:

@@ -1,4 +1,4 @@
-"""`wi-agent doctor`: walks the chain from source to endpoint for each identity, and says where it is broken.
+"""`wi-agent doctor`: walks the chain from source to endpoint for each identity, and reports the broken links.
 
-It looks and does not touch: no lock is taken, no file written, no key made, and at most one exchange is asked for.
+The doctor only reads: it takes no lock, writes no file, makes no key, and asks a cloud for at most one exchange.
 """

@@ -1,4 +1,4 @@
-"""What the doctor knows of one identity while walking, and what it may use."""
+"""The doctor's case: one identity on its way through the links, and the tools for the walk."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from agent.doctor.report import Finding, Verdict
 from agent.model import IdentityToken
 from agent.toolbox import Toolbox
 
-PATIENCE = 5.0
-"""Seconds for one request to an issuer or the endpoint."""
+REQUEST_TIMEOUT_SECONDS = 5.0
+"""For one request to an issuer or the endpoint, and for one disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What a running agent says over its control socket."""
+    """The state that a running agent reports over its control socket."""
 
     socket: str
     status: Mapping[str, Any] | None
-    """As `wi-agent status --json`; None where nobody answers."""
+    """As `wi-agent status --json`; None if no agent answers."""
     absence: str = ""
-    """Why nobody does."""
+    """Why no agent answers."""
     remedy: str = ""
-    """What to do about that."""
+    """How to make one answer."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,58 +36,58 @@ class Case:
     environ: Mapping[str, str]
     view: View
     base: str
-    """The metadata endpoint as a client beside the agent reaches it; empty where no client can."""
+    """The metadata endpoint as a client beside the agent reaches it; empty if no client can."""
     token: IdentityToken | None = None
-    """Once the source gave one."""
+    """Set once the source yielded one."""
     uid: str = ""
-    """Of the ServiceAccount that says who the identity is, once it was seen."""
+    """Of the ServiceAccount whose annotations name the principal, once it was seen."""
     exchanged: bool = False
-    """Whether a cloud took the token a moment ago."""
+    """Whether a cloud accepted the token during this walk."""
 
     @property
     def name(self) -> str:
         return self.identity.name
 
     @property
-    def embedded(self) -> bool:
+    def uses_own_issuer(self) -> bool:
         """Whether the token comes from the agent's own issuer."""
         return tag(self.identity.source) == "issuer"
 
     @property
-    def clouded(self) -> bool:
+    def has_cloud(self) -> bool:
         """Whether a cloud has to trust the issuer."""
         return tag(self.identity.provider) != "generic"
 
     @property
-    def timeout(self) -> float:
-        """Seconds that the agent would give an exchange."""
+    def exchange_timeout_seconds(self) -> float:
+        """The agent's own timeout of an exchange."""
         return float((self.identity.refresh.timeout or self.config.refresh.timeout).seconds)
 
-    def own(self, text: str) -> str:
-        """A message without the identity's name before it: the report has that above."""
+    def without_name(self, text: str) -> str:
+        """Return a message without the identity's name at its start: the report's heading has it."""
         return text.removeprefix(f"{self.name}: ")
 
 
 def tag(settings: Any) -> str:
-    """The type of a source or provider."""
+    """Return the type of a source or provider."""
     return str(settings.__struct_config__.tag)
 
 
 def ok(link: str, text: str) -> Finding:
-    """A link that holds."""
+    """Return a link that works."""
     return Finding(link, Verdict.OK, text)
 
 
 def warning(link: str, text: str, remedy: str = "") -> Finding:
-    """A link that holds, or may."""
+    """Return a link that works, or may work."""
     return Finding(link, Verdict.WARNING, text, remedy)
 
 
 def broken(link: str, text: str, remedy: str = "") -> Finding:
-    """A link that does not."""
+    """Return a link that does not work."""
     return Finding(link, Verdict.BROKEN, text, remedy)
 
 
-def skipped(link: str, behind: str) -> Finding:
-    """A link that was not tried."""
-    return Finding(link, Verdict.SKIPPED, f"depends on {behind}, above")
+def skipped(link: str, needed: str) -> Finding:
+    """Return a link that was not tried, because it needs another one."""
+    return Finding(link, Verdict.SKIPPED, f"depends on {needed}, above")

@@ -6,7 +6,7 @@ from pathlib import Path
 from agent.config.authorization import authorization
 from agent.dialects import DIALECTS
 from agent.doctor import endpoint_addresses, endpoint_environment
-from agent.doctor.case import PATIENCE, Case, broken, skipped, warning
+from agent.doctor.case import REQUEST_TIMEOUT_SECONDS, Case, broken, skipped, warning
 from agent.doctor.endpoint_requests import ASKED, FORWARDED, WRONG, Asker, Reply
 from agent.doctor.endpoint_verdict import LINK, judged, stranger, whose
 from agent.doctor.report import Finding, Verdict
@@ -47,10 +47,10 @@ async def _look(case: Case, where: ServedAt, *, refused: bool) -> list[Finding]:
     presented = None
     if DIALECTS[where.dialect].authorized:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
                 presented = await in_thread(f"look {case.name}", lambda: _authorization(case))
         except TimeoutError:
-            return [broken(LINK, f"the authorization's disk did not answer within {PATIENCE:.0f} s", "look at the volume")]
+            return [broken(LINK, f"the authorization's disk did not answer within {REQUEST_TIMEOUT_SECONDS:.0f} s", "look at the volume")]
         except _Unknown as why:
             return [skipped(LINK, "the agent") if case.view.status is None else broken(LINK, why.reason, why.remedy)]
     found = await _ask(case, where, presented, refused=refused)
@@ -102,7 +102,7 @@ async def _ask(case: Case, where: ServedAt, presented: Secret | None, *, refused
         return found if found.verdict is not Verdict.OK else _guarded(found, await ask(wrongly, where), authorized=presented is not None)
     except TimeoutError:
         remedy = f"{whose(asker.url)}: restart an agent that was stopped or is starved of CPU; stop what is none"
-        return broken(LINK, f"{asker.url} did not answer within {PATIENCE:.0f} s", remedy)
+        return broken(LINK, f"{asker.url} did not answer within {REQUEST_TIMEOUT_SECONDS:.0f} s", remedy)
     except aiohttp.ClientConnectorError:
         if case.view.status is None:
             return skipped(LINK, "the agent")

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from agent.doctor.case import PATIENCE
+from agent.doctor.case import REQUEST_TIMEOUT_SECONDS
 from agent.envvars import ServedAt
 from agent.model import Secret
 from agent.parsing import json_object
@@ -138,7 +138,7 @@ class Asker:
         import aiohttp  # noqa: PLC0415  # loaded by the session anyway
 
         self.url = shown or url
-        timeout, whole = aiohttp.ClientTimeout(total=PATIENCE), {**headers, **self._more}
+        timeout, whole = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS), {**headers, **self._more}
         async with self._session.request(method, url, headers=whole, allow_redirects=False, timeout=timeout) as response:
             body = b""
             while len(body) < LARGEST and (part := await response.content.read(LARGEST - len(body))):

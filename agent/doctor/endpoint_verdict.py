@@ -34,12 +34,12 @@ def judged(case: Case, dialect: str, reply: Reply, resource: str, *, refused: bo
             remedy = "ask from beside the agent, by one of metadata.listen's addresses, without a proxy"
             return broken(LINK, f"{url} answers {status}: {reason}", remedy)
         case Refusal.TOO_MANY_WAITING | Refusal.SETTINGS_CHANGED:
-            return broken(LINK, f"{url} answers {status}: {case.own(reason)}", "ask again in a moment")
+            return broken(LINK, f"{url} answers {status}: {case.without_name(reason)}", "ask again in a moment")
         case Refusal.NOT_READY if refused:
             return skipped(LINK, "the token and the exchange")
         case Refusal.NOT_READY:
             remedy = f"see the agent's line above; wi-agent renew {case.name} tries again at once"
-            text = "nothing to hand out yet" if case.view.status else case.own(reason)  # the agent's line has the reason
+            text = "nothing to hand out yet" if case.view.status else case.without_name(reason)  # the agent's line has the reason
             return broken(LINK, f"{url} answers {status}: {text}", remedy)
         case _:
             return broken(LINK, f"{url} answers {status}: {reason}", _otherwise(case))

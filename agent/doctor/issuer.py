@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent.doctor.case import PATIENCE, Case, broken, ok, warning
+from agent.doctor.case import REQUEST_TIMEOUT_SECONDS, Case, broken, ok, warning
 from agent.doctor.report import Finding, Verdict
 from agent.parsing import json_object
 
@@ -53,7 +53,7 @@ async def look(case: Case) -> list[Finding]:
     except _Elsewhere as other:
         text = f"{url} answers, and names keys on another host, which the doctor does not ask: {other.url[:SHOWN]!r}"
         return [warning(LINK, text, f"see there whether {kid(case)} is among them, if that host is the issuer's")]
-    found = doubts(url, keys_url) if case.clouded else []
+    found = doubts(url, keys_url) if case.has_cloud else []
     if found:
         remedy = "serve both documents over https from a public address, or host a copy: wi-agent issuer export DIR"
         return [warning(LINK, f"{url} answers, but {' and '.join(found)}", remedy)]
@@ -77,7 +77,7 @@ async def _verify(case: Case, url: str) -> tuple[str, str]:
     published, signer = kids(await _fetch(case, keys_url)), kid(case)
     if signer not in published:
         remedy = "the issuer has dropped that key, or not yet published it: renew the token"
-        if case.embedded:
+        if case.uses_own_issuer:
             remedy = "what answers there is another agent's or an old copy: let this agent serve it, or wi-agent issuer export DIR again"
         raise _Unusable(f"{keys_url} has the keys {', '.join(published) or 'none'}, and not {signer}, which signed the token", remedy)
     return keys_url, signer
@@ -99,7 +99,7 @@ async def _fetch(case: Case, url: str) -> dict[str, Any]:
 
     session = await case.toolbox.http()
     try:
-        async with session.get(url, allow_redirects=False, timeout=aiohttp.ClientTimeout(total=PATIENCE)) as response:
+        async with session.get(url, allow_redirects=False, timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)) as response:
             status, body = response.status, await response.content.read(LARGEST)
             while status == 200 and len(body) < LARGEST and (more := await response.content.read(LARGEST)):
                 body += more
@@ -107,7 +107,7 @@ async def _fetch(case: Case, url: str) -> dict[str, Any]:
         reason = getattr(error.certificate_error, "verify_message", "") or "it cannot be verified"
         raise _Unusable(f"{url}: the certificate: {reason}", "use a certificate that the clouds' public authorities know") from None
     except TimeoutError:
-        raise _Unusable(f"{url} did not answer within {PATIENCE:.0f} s", await _nearby(case, url)) from None
+        raise _Unusable(f"{url} did not answer within {REQUEST_TIMEOUT_SECONDS:.0f} s", await _nearby(case, url)) from None
     except aiohttp.ClientConnectorError as error:
         raise _Unusable(f"{url} cannot be reached: {_why(error.os_error)}", await _nearby(case, url)) from None
     except aiohttp.ClientError as error:
@@ -127,14 +127,16 @@ async def _nearby(case: Case, url: str) -> str:
     import aiohttp  # noqa: PLC0415  # as above
 
     block = case.config.issuer
-    addresses = [address for address in block.listen if not address.path] if block and case.embedded else []
+    addresses = [address for address in block.listen if not address.path] if block and case.uses_own_issuer else []
     if not addresses:
         return f"check name, route, certificate and proxy of {urlsplit(url).netloc.rpartition('@')[2]}"
     host = addresses[0].host or "127.0.0.1"
     near = f"http://[{host}]:{addresses[0].port}" if ":" in host else f"http://{host}:{addresses[0].port}"
     session = await case.toolbox.http()
     try:
-        async with session.get(near + DISCOVERY, allow_redirects=False, timeout=aiohttp.ClientTimeout(total=PATIENCE)) as response:
+        async with session.get(
+            near + DISCOVERY, allow_redirects=False, timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)
+        ) as response:
             answers = response.status == 200
     except (aiohttp.ClientError, TimeoutError, OSError):
         answers = False

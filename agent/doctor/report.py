@@ -1,4 +1,4 @@
-"""What the doctor found, and how a person reads it. Nothing here holds a secret."""
+"""The doctor's findings, and the text of its report. Nothing here holds a secret."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -6,21 +6,20 @@ from enum import StrEnum
 
 from agent.sanitize import plain
 
-LINK, VERDICT = 9, 8
-"""Widths of the first two columns."""
+LINK_WIDTH, VERDICT_WIDTH = 9, 8
 
 
 class Verdict(StrEnum):
-    """How a link stands."""
+    """The state of a link."""
 
     OK = "ok"
     WARNING = "warning"
-    """It works, or may; somebody should know."""
+    """It works, or may work; a person should know."""
     BROKEN = "broken"
     SKIPPED = "skipped"
-    """It depends on a link that is broken."""
+    """It needs a link that is broken."""
     UNUSED = "-"
-    """This identity does without it."""
+    """This identity does not use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +30,28 @@ class Finding:
     verdict: Verdict
     text: str
     remedy: str = ""
-    """What to type or change."""
+    """The command to type or the setting to change."""
 
 
 @dataclass(slots=True)
 class Sheet:
-    """All that was found of one identity."""
+    """All findings about one identity."""
 
     identity: str
     findings: list[Finding] = field(default_factory=list)
     trust: Sequence[str] = ()
-    """What to create on the cloud's side, line by line."""
+    """Commands that create the cloud's side, line by line."""
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is broken."""
+        """Whether no link is broken."""
         return all(finding.verdict not in {Verdict.BROKEN, Verdict.SKIPPED} for finding in self.findings)
 
 
 def render(sheets: Sequence[Sheet]) -> str:
-    """For a terminal: a line a link, remedies below it; below all of them what the clouds have to trust, and at last a count."""
+    """Return the report: a line for each link, with its remedy below it; then the commands for the clouds; then a count of broken links."""
     blocks = ["\n".join(_lines(sheet)) for sheet in sheets]
-    blocks += [  # not indented: it is there to be pasted
+    blocks += [  # not indented, so that it can be pasted
         "\n".join([f"# what the cloud needs in order to trust {sheet.identity}", *sheet.trust]) for sheet in sheets if sheet.trust
     ]
     if len(sheets) > 1:
@@ -63,13 +62,13 @@ def render(sheets: Sequence[Sheet]) -> str:
 def _lines(sheet: Sheet) -> Iterator[str]:
     yield sheet.identity
     for finding in sheet.findings:
-        yield f"  {finding.link:<{LINK}}{finding.verdict.value:<{VERDICT}} {plain(finding.text)}"
+        yield f"  {finding.link:<{LINK_WIDTH}}{finding.verdict.value:<{VERDICT_WIDTH}} {plain(finding.text)}"
         if finding.remedy:
-            yield f"  {'':<{LINK}}→ {plain(finding.remedy)}"
+            yield f"  {'':<{LINK_WIDTH}}→ {plain(finding.remedy)}"
 
 
 def _count(sheets: Sequence[Sheet]) -> str:
-    """In one line, which a terminal shows last; a comment, for what stands before it may be pasted."""
+    """Return the last line. It is a shell comment, because the lines before it may be pasted."""
     broken = [
         f"{sheet.identity} ({', '.join(dict.fromkeys(one.link for one in sheet.findings if one.verdict is Verdict.BROKEN))})"
         for sheet in sheets

@@ -1,4 +1,4 @@
-"""The walk: each identity's links in their order, and which of them need another."""
+"""The walk: the links of each identity in order, and which links need which."""
 
 import asyncio
 import re
@@ -9,8 +9,7 @@ from random import SystemRandom
 from agent.clock import Clock
 from agent.config.model import Config, Identity
 from agent.counters import Counters
-from agent.doctor import endpoint, exchange, issuer, kubernetes, sinks
-from agent.doctor import token as origin
+from agent.doctor import agent, endpoint, exchange, issuer, kubernetes, sinks, source, token
 from agent.doctor.case import Case, View, broken, skipped
 from agent.doctor.report import Finding, Sheet, Verdict
 from agent.errors import ConfigError, frames
@@ -18,14 +17,13 @@ from agent.http.session import Session
 from agent.kube.clients import KubeClients
 from agent.toolbox import Issuer, Resources, Toolbox
 
-AT_A_TIME = 8
-"""Identities that are walked at the same time."""
+MAX_CONCURRENT_IDENTITIES = 8
 
 
 async def examine(
     config: Config, identities: Sequence[Identity], *, environ: Mapping[str, str], view: View, base: str, clock: Clock
 ) -> list[Sheet]:
-    """A sheet for each of these identities. Opens what it needs, closes it again, and leaves no trace."""
+    """Return a sheet for each of these identities. Every connection is closed again, and nothing is written."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(Session())
         resources = await stack.enter_async_context(Resources(session.get))
@@ -34,7 +32,7 @@ async def examine(
         toolbox = Toolbox(
             clock=clock, random=SystemRandom(), counters=Counters(), http=session.get, issuer=own, resources=resources, kube=kube
         )
-        turns = asyncio.Semaphore(AT_A_TIME)
+        turns = asyncio.Semaphore(MAX_CONCURRENT_IDENTITIES)
 
         async def one(identity: Identity) -> Sheet:
             async with turns:
@@ -44,7 +42,7 @@ async def examine(
 
 
 async def _keys(config: Config, clock: Clock) -> tuple[Issuer | None, ConfigError | None]:
-    """The embedded issuer as it lies on disk, and why it cannot be used."""
+    """Return the agent's own issuer as its state directory has it, and why its keys cannot be read."""
     if config.issuer is None:
         return None, None
     from agent.issuer.discovery import keyring_of  # noqa: PLC0415  # cryptography, only where there is an issuer
@@ -59,10 +57,10 @@ async def _keys(config: Config, clock: Clock) -> tuple[Issuer | None, ConfigErro
 
 async def _walk(case: Case, keys: ConfigError | None) -> Sheet:
     sheet = Sheet(case.name)
-    sheet.findings += await _look("agent", lambda: _now(origin.agent(case)))
+    sheet.findings += await _look("agent", lambda: _now(agent.look(case)))
     sheet.findings += await _look("account", lambda: kubernetes.look(case))
-    sheet.findings += await _look("source", lambda: origin.source(case, keys))
-    sheet.findings += [skipped("token", "the source")] if case.token is None else await _look("token", lambda: _now(origin.token(case)))
+    sheet.findings += await _look("source", lambda: source.look(case, keys))
+    sheet.findings += [skipped("token", "the source")] if case.token is None else await _look("token", lambda: _now(token.look(case)))
     unusable = any(finding.link == "token" and finding.verdict in {Verdict.BROKEN, Verdict.SKIPPED} for finding in sheet.findings)
     found = [skipped("issuer", "the source")] if case.token is None else await _look("issuer", lambda: _issuer(case))
     tried = [skipped("exchange", "the token")] if unusable else await _look("exchange", lambda: _exchange(case))
@@ -80,7 +78,7 @@ async def _issuer(case: Case) -> list[Finding]:
 
 
 async def _exchange(case: Case) -> list[Finding]:
-    return [skipped("exchange", "the ServiceAccount")] if kubernetes.nobody(case) else await exchange.attempt(case)
+    return [skipped("exchange", "the ServiceAccount")] if kubernetes.unnamed(case) else await exchange.attempt(case)
 
 
 async def _now(findings: list[Finding]) -> list[Finding]:
@@ -88,7 +86,7 @@ async def _now(findings: list[Finding]) -> list[Finding]:
 
 
 async def _look(link: str, call: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
-    """What a link's look found. A bug in one look spares the others, and prints no message, which might hold a secret."""
+    """Return the findings of one link. A bug in it does not stop the others, and its message is not printed: it may hold a secret."""
     try:
         return await call()
     except Exception as error:  # noqa: BLE001
@@ -97,16 +95,16 @@ async def _look(link: str, call: Callable[[], Awaitable[list[Finding]]]) -> list
 
 
 async def _trust(case: Case) -> Sequence[str]:
-    """What to create on the cloud's side; without a token as far as the configuration knows.
+    """Return the commands for the cloud's side, from the token or, without one, from the configuration.
 
-    Nothing where issuer or subject hold what could end a word, a line or a comment of the shell: they come from a token.
+    Return nothing if issuer or subject hold a character that could end a word, a line or a comment of the shell: a token may hold any.
     """
-    token = case.token or await origin.delivered(case)
-    subject = token.subject if token else str(getattr(case.identity.source, "subject", ""))
-    url = token.issuer if token else case.config.issuer.url.text if case.embedded and case.config.issuer else ""
-    if not token and not case.embedded and case.clouded:
-        return ["# that stands in its token: ask again when the source gives one"]
+    found = case.token or await token.delivered(case)
+    subject = found.subject if found else str(getattr(case.identity.source, "subject", ""))
+    url = found.issuer if found else case.config.issuer.url.text if case.uses_own_issuer and case.config.issuer else ""
+    if not found and not case.uses_own_issuer and case.has_cloud:
+        return ["# issuer and subject are in its token: run the doctor again when the source yields one"]
     claims = getattr(case.identity.source, "claims", {})
-    if kubernetes.nobody(case) or not re.fullmatch(r"[!-~]+", url) or not subject or not subject.isprintable():
+    if kubernetes.unnamed(case) or not re.fullmatch(r"[!-~]+", url) or not subject or not subject.isprintable():
         return ()
     return case.identity.provider.trust_commands(issuer=url, subject=subject, claims=claims)

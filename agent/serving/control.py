@@ -50,6 +50,8 @@ class ControlEndpoint:
         refused: Callable[[], Sequence[str]] = tuple,
         failures: Callable[[], Sequence[TaskFailure]] = tuple,
         operator: Operator | None = None,
+        *,
+        restart_needed: Callable[[], bool] = bool,
     ) -> None:
         """`refused`: why the configuration file as it is now was refused, a line each; `failures`: of the agent's own tasks."""
         self._store = store
@@ -57,6 +59,7 @@ class ControlEndpoint:
         self._refused = refused
         self._failures = failures
         self._operator = operator
+        self._restart_needed = restart_needed
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -74,7 +77,7 @@ class ControlEndpoint:
 
     def _describe(self) -> dict[str, Any]:
         revoked = self._operator.revoked if self._operator else {}
-        return describe(self._store, self._clock, self._refused(), self._failures(), revoked)
+        return describe(self._store, self._clock, self._refused(), self._failures(), revoked, restart_needed=self._restart_needed())
 
     async def _wait(self, request: web.BaseRequest) -> web.Response:
         try:

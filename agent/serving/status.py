@@ -19,6 +19,8 @@ def describe(
     refused: Sequence[str] = (),
     failures: Sequence[TaskFailure] = (),
     revoked: Mapping[str, Revocation] | None = None,
+    *,
+    restart_needed: bool = False,
 ) -> dict[str, Any]:
     """All identities; `refused` is why the configuration file as it is now was, a line each; `failures` those of the agent's tasks."""
     now = clock.now()
@@ -27,6 +29,7 @@ def describe(
         "now": _time(now),
         "ready": store.ready(now),
         "refusedConfiguration": list(refused),
+        "restartNeeded": restart_needed,
         "failedTasks": [_task(failure) for failure in failures],
         "identities": [
             _identity(store, profile, record, now) | {"revoked": _revocation((revoked or {}).get(profile.name))}
@@ -80,7 +83,7 @@ def _account(account: Observation | None, now: datetime) -> dict[str, Any] | Non
     """Whether a deletion would be seen at once, and when the ServiceAccount was last confirmed; None for other sources."""
     if account is None:
         return None
-    return {"watched": account.watched, "lastSeenAt": _time(account.last_seen(now))}
+    return {"watched": account.watched, "lastSeenAt": _time(account.last_seen(now)), "unseen": account.note()}
 
 
 def _sink(sink: str, record: Record, profile: Profile, now: datetime) -> dict[str, Any]:

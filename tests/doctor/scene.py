@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ class Scene:
         self.ports = {"endpoint": free_port(), "own-issuer": free_port(), "issuer": aws.issuer.port, "sts": aws.sts.port}
         self.granted: Callable[[], Iterator[str]] = lambda: iter(())
         """What another cloud than AWS has granted."""
+        self.reload: Callable[[], Awaitable[bool]]
+        """Has the running agent read the configuration again; whether it was applied."""
         self._capsys = capsys
         self.present()
 
@@ -86,6 +88,8 @@ class Scene:
                 supervisor = Supervisor(parts.store, parts.toolbox, Tasks(group, parts.store, parts.toolbox), os.environ)
                 stack.push_async_callback(supervisor.close)
                 capacity = Capacity()
+                reloader = Reloader(CONFIG, os.environ, found, supervisor.apply, clock)
+                self.reload = reloader.reload
                 await _publish(stack, found, parts, capacity)
                 await supervisor.apply(found)
                 await _listen(
@@ -93,7 +97,7 @@ class Scene:
                     found,
                     parts,
                     clock,
-                    Reloader(CONFIG, os.environ, found, supervisor.apply, clock),
+                    reloader,
                     Tasks(group, parts.store, parts.toolbox),
                     capacity,
                     supervisor.suspensions,

@@ -167,7 +167,7 @@ async def test_what_accepts_and_never_answers_may_be_either(stage: Scene, monkey
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr("agent.doctor.endpoint_requests.PATIENCE", 0.2)
+    monkeypatch.setattr("agent.doctor.endpoint_requests.REQUEST_TIMEOUT_SECONDS", 0.2)
     async with _listening(stage, hang):
         text = await expect(stage, f"{dialect}-hanging")
     assert "that is no wi-agent" not in text

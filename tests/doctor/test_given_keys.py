@@ -27,7 +27,10 @@ async def line(stage: Scene) -> str:
 async def test_keys_that_are_not_there_yet_are_somebody_elses_to_bring(stage: Scene) -> None:
     Path("given").mkdir()
     configure(stage)
-    assert "broken issuer: there is no key in ./given → whoever makes the keys has to bring them there" in await line(stage)
+    assert (
+        "broken issuer: there is no key in ./given → put the keys into that directory: with issuer.readOnly another process makes them"
+        in await line(stage)
+    )
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o606])

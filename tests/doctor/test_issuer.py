@@ -91,7 +91,7 @@ async def test_an_issuer_that_does_not_answer_is_not_waited_for(stage: Scene, mo
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr("agent.doctor.issuer.PATIENCE", 0.2)
+    monkeypatch.setattr("agent.doctor.issuer.REQUEST_TIMEOUT_SECONDS", 0.2)
     stage.cloud.sts.patience = 0.2
     async with Site() as site:
         site.answer = answer

@@ -4,6 +4,7 @@
 """
 
 import os
+import struct
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,11 +14,15 @@ from aiohttp import web
 from agent.config.loading import load
 from agent.config.model import identity_digest
 from agent.model import Grant, Key
+from agent.sinks.files import acl
 from agent.sinks.files.sink import FilesSink
 from tests.doctor.scene import CONFIG, GOLDEN, NAME, TOKEN, Scene, free_port
 from tests.servers.cloud import ROLE
 from tests.servers.sts import Trust, refuse
 from tests.sinks.files.grants_and_sinks import FakeCredential
+
+NO_ID = 0xFFFFFFFF
+"""Of an ACL's entry without a user or group: https://man7.org/linux/man-pages/man5/acl.5.html"""
 
 
 async def expect(stage: Scene, name: str, *, code: int = 3) -> str:
@@ -59,7 +64,7 @@ async def test_the_agent_does_not_know_the_identity(stage: Scene):
         stage.configure(later)
         code, text = await stage.doctor("new")
         assert code == 3
-        assert "answers on ./agent.sock, and does not know this identity" in text
+        assert "answers on ./agent.sock, and its configuration does not have this identity" in text
         assert NAME not in text.splitlines()
 
 
@@ -186,6 +191,17 @@ async def test_a_mode_has_drifted(stage: Scene):
     async with stage.agent():
         Path("run", NAME, "token").chmod(0o600)
         await expect(stage, "sinks-mode", code=0)
+
+
+@pytest.mark.parametrize(("place", "attribute"), [("", acl.DEFAULT), ("..data", acl.ACCESS), ("token", acl.ACCESS)])
+async def test_a_posix_acl_is_a_warning(stage: Scene, place: str, attribute: str):
+    """Mode, owner and group do not tell that user 4242 may read the file."""
+    entries = [(0x01, 7, NO_ID), (0x02, 4, 4242), (0x04, 5, NO_ID), (0x10, 7, NO_ID), (0x20, 0, NO_ID)]
+    async with stage.agent():
+        os.setxattr(Path("run", NAME, place), attribute, struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *one) for one in entries))
+        code, text = await stage.doctor()
+    assert code == 0
+    assert f"  sinks    warning  ./run/{NAME}: {place if place == 'token' else 'the directory'} has a POSIX ACL, so other users" in text
 
 
 async def test_the_links_are_gone(stage: Scene):

@@ -5,17 +5,19 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from agent.clock import WallClock
+from agent.doctor.agent import _refused
 from agent.doctor.case import View
-from agent.doctor.token import _refused
 from agent.doctor.walk import _look
 from agent.errors import Rejected, Unavailable
 from agent.model import Key
-from tests.doctor.scene import CONFIG, NAME, TOKEN, Scene, tree
+from agent.record import Observation
+from tests.doctor.scene import CONFIG, NAME, TOKEN, Scene, free_port, tree
 
 
 async def test_it_leaves_no_trace_beside_a_running_agent_and_without_one(stage: Scene):
@@ -146,7 +148,7 @@ async def test_keys_that_may_not_be_read_leave_the_delivered_token_to_look_at(st
         Path("issuer", "index.json").write_text("{")
         code, text = await stage.doctor()
         assert code == 0
-        assert "the delivered token is looked at instead" in text
+        assert "the doctor checks the delivered token instead" in text
 
 
 @pytest.mark.parametrize("gone", ["the folder", "the keys"])
@@ -162,7 +164,7 @@ async def test_keys_that_were_taken_from_a_running_agent_are_to_be_brought_back(
     assert code == 0
     assert "exchange ok" in text
     assert "  source   warning  " in text
-    assert "→ bring them back before the agent is restarted: it signs from memory, and would make keys that nobody trusts yet" in text
+    assert "→ restore the keys before you restart the agent: it signs from memory, and would make new keys that no cloud trusts yet" in text
 
 
 async def test_root_may_look_at_what_another_user_keeps(stage: Scene):
@@ -246,17 +248,42 @@ async def test_what_was_asked_for_at_run_time_and_refused_is_said(stage: Scene):
         parts.store.attempted(key, Rejected(f"{NAME}: there is no such thing", remedy="ask for another"), WallClock().now())
         code, text = await stage.doctor()
     assert code == 0
-    assert "  agent    warning  asked for https://nope.example: rejected: there is no such thing\n           → ask for another\n" in text
+    assert (
+        "  agent    warning  a workload asked for https://nope.example: rejected: there is no such thing\n           → ask for another\n"
+        in text
+    )
 
 
-@pytest.mark.parametrize(
-    ("refused", "remedy"),
-    [("changes of metadata.listen need a restart (restart the agent, or take the change back)", ""), ("x.yaml:3: no", "wi-agent check")],
-)
-def test_a_configuration_that_the_agent_refused_is_said(refused: str, remedy: str):
-    (finding,) = _refused(View(socket="s", status={"identities": [], "refusedConfiguration": [refused]}))
-    assert finding.text.endswith(f"runs on the one before: {refused}")
+@pytest.mark.parametrize(("restart_needed", "remedy"), [(True, "restart the agent"), (False, "run wi-agent check")])
+def test_a_refused_configuration_is_reported(restart_needed: bool, remedy: str):
+    status = {"identities": [], "refusedConfiguration": ["x.yaml:3: the reason"], "restartNeeded": restart_needed}
+    (finding,) = _refused(View(socket="s", status=status))
+    assert finding.text.endswith("runs on the previous one: x.yaml:3: the reason")
     assert finding.remedy.partition(",")[0] == remedy
+
+
+async def test_a_change_that_needs_a_restart_has_that_remedy(stage: Scene):
+    """The running agent marks it in its status: the words of the reason may change."""
+    config = stage.configuration()
+    async with stage.agent(config):
+        stage.configure({**config, "admin": {"listen": [f"127.0.0.1:{free_port()}"]}})
+        assert not await stage.reload()
+        _, text = await stage.doctor()
+        assert "  agent    warning  the agent refused the configuration file as it is now" in text
+        assert "→ restart the agent, or take the change back" in text
+
+
+async def test_an_unseen_serviceaccount_is_a_warning_with_the_watch_role(stage: Scene):
+    async with stage.agent() as parts:
+        record = parts.store.record(Key(NAME))
+        record.account = Observation(exists=True, seen_at=datetime(2026, 1, 1, tzinfo=UTC), error=Unavailable("the watch was refused"))
+        code, text = await stage.doctor()
+        assert code == 0
+        assert "agent    warning  answers on ./agent.sock: fresh; its ServiceAccount" in text
+        assert "since <time>: the watch was refused" in text
+        assert "→ apply docs/rbac/watch.yaml: the agent needs the right to watch the ServiceAccount" in text
+        record.account = Observation(exists=True, watched=True)
+        assert "  agent    ok       answers on ./agent.sock: fresh\n" in (await stage.doctor())[1]
 
 
 async def test_who_may_not_use_the_socket_is_not_told_to_start_an_agent(stage: Scene, monkeypatch):
@@ -277,4 +304,6 @@ async def test_what_the_cloud_has_to_trust_stands_in_the_token_where_there_is_no
     stage.configure()
     TOKEN.unlink()
     _, text = await stage.doctor()
-    assert text.endswith("in order to trust s3-reader\n# that stands in its token: ask again when the source gives one\n")
+    assert text.endswith(
+        "in order to trust s3-reader\n# issuer and subject are in its token: run the doctor again when the source yields one\n"
+    )

@@ -17,7 +17,7 @@ async def test_a_link_in_its_place_is_named_at_once(stage: Scene) -> None:
         code, text = await stage.doctor()
         assert code == 3
         assert f"./run/{NAME} is a symbolic link: readers follow it, and the agent does not write there" in text
-        assert "mount the volume readOnly in every other container" in text
+        assert "Mount the volume readOnly in every other container" in text
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")

@@ -84,13 +84,14 @@ class Cluster:
         }
         return await self.create("Pod", name, spec=spec)
 
-    async def allow(self, manifest, name, *, namespace=None):
-        """Applies docs/rbac/MANIFEST for the ServiceAccounts of this name, with nothing changed but names."""
+    async def allow(self, manifest, name, *, namespace=None, verbs=()):
+        """Apply docs/rbac/MANIFEST for the ServiceAccounts of this name, with other names; with these verbs only, if any are given."""
         namespace = namespace or self.namespace
         for found in yaml.safe_load_all((RBAC / manifest).read_text()):
             found["metadata"]["namespace"] = namespace
             found["metadata"]["name"] += f"-{name}"
             for rule in found.get("rules", ()):
+                rule["verbs"] = list(verbs) or rule["verbs"]
                 rule["resourceNames"] = [name if one == "app" else one for one in rule.get("resourceNames", ())]
             for subject in found.get("subjects", ()):
                 subject["namespace"] = self.home

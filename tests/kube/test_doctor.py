@@ -104,6 +104,13 @@ async def test_without_rights_each_is_named_with_who_lacks_it(office):
     await office.says("no-rights", sound=False)
 
 
+async def test_a_literal_role_without_the_watch_right_is_a_warning(office):
+    await office.cluster.allow("watch.yaml", "app", verbs=["get"])
+    await office.cluster.allow("events.yaml", "app")
+    provider = {"type": "aws", "region": "eu-west-1", "endpoint": office.cloud.url, "roleArn": ROLE + "one"}
+    await office.says("no-watch", sound=True, provider=provider)
+
+
 async def test_events_are_a_wish(office):
     await office.cluster.allow("watch.yaml", "app")
     await office.says("no-events", sound=True)
