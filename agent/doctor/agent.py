@@ -11,7 +11,7 @@ MAX_VARIANT_CHARACTERS = 80
 """Shown of what a workload asked for at run time: scopes can be many."""
 BELOW = "see the links below"
 WATCH = "apply docs/rbac/watch.yaml: the agent needs the right to watch the ServiceAccount"
-RESTART = "restart the agent, or take the change back"
+RESTART = "restart the agent, or undo the change"
 CHECK = "run wi-agent check, as the agent's user and with its environment"
 
 

@@ -1,6 +1,6 @@
-"""The addresses that clients ask: whether this network namespace has them, and which of them an identity is looked for at.
+"""The addresses that clients use: whether this network namespace has them, and which one serves an identity.
 
-Where it lacks one, it is not asked: on a cloud's machine the cloud's own metadata service would answer there.
+The doctor sends no request to a missing address: on a cloud's machine the cloud's own metadata service would answer there.
 """
 
 import errno
@@ -16,11 +16,11 @@ from agent.identities.addresses import spot
 
 LINK = "endpoint"
 ALIBABAS = f"{ECS_HOST}:{ECS_PORT}"
-"""Where Alibaba Cloud's SDKs ask in the dialect `ecs`."""
+"""The address that Alibaba Cloud's SDKs use in the dialect `ecs`."""
 
 
 def asked(config: Config, identity: Identity, dialect: str) -> tuple[ServedAt, str]:
-    """Where this dialect's clients ask, and its host. Alibaba Cloud's SDKs ask one address, if the agent listens there."""
+    """Return the address that this dialect's clients use, and its host: for `ecs` Alibaba Cloud's own, if the agent listens there."""
     where = spot(config, identity, dialect)
     if dialect == "ecs":
         listening = {one.port for one in config.metadata.listen if one.host in {ECS_HOST, ""} and not one.path}
@@ -30,12 +30,12 @@ def asked(config: Config, identity: Identity, dialect: str) -> tuple[ServedAt, s
 
 
 def wired(where: ServedAt) -> bool:
-    """Whether SDKs come there by themselves, those that can be sent nowhere else."""
+    """Whether SDKs whose address cannot be configured use this one."""
     return where.dialect != "ecs" or where.root == f"http://{ECS_HOST}"
 
 
 def missing(case: Case) -> dict[str, Finding]:
-    """What to say of each address that clients should ask and that is on no interface here, by host."""
+    """Return a finding for each address that clients use and no interface here has, by host."""
     config, identity = case.config, case.identity
     hosts = [address.host for address in config.metadata.listen if address.host and not address.path]
     hosts += [asked(config, identity, dialect)[1] for dialect in identity.serve.dialects]
@@ -43,7 +43,7 @@ def missing(case: Case) -> dict[str, Finding]:
 
 
 def absent(host: str) -> bool:
-    """Whether no interface of this network namespace has that address; names are not looked up."""
+    """Return whether no interface of this network namespace has that address; names are not looked up."""
     try:
         family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
     except ValueError:
@@ -59,8 +59,8 @@ def absent(host: str) -> bool:
 def _missing(host: str) -> Finding:
     width = 128 if ":" in host else 32
     remedy = (
-        f"as root, where the agent and the workload share their network, before the agent starts: ip address add {host}/{width} dev lo"
+        f"as root, in the network that agent and workload share, before the agent starts: ip address add {host}/{width} dev lo"
         if not ip_address(host).is_loopback
-        else "take it out of metadata.listen: this machine does without"
+        else "remove it from metadata.listen: this machine has no such loopback address"
     )
     return broken(LINK, f"{host} is on no interface here, so no SDK can reach the agent there", remedy)

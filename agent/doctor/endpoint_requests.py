@@ -1,4 +1,4 @@
-"""How SDKs ask the metadata endpoint, dialect by dialect."""
+"""Requests to the metadata endpoint as SDKs send them, one function for each dialect."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,19 +16,18 @@ from agent.refusals import REFUSAL_HEADER
 if TYPE_CHECKING:
     import aiohttp
 
-LARGEST = 1 << 16
-"""Bytes of an answer."""
+MAX_ANSWER_BYTES = 1 << 16
 ECS_TTL, ECS_TOKEN = "X-aliyun-ecs-metadata-token-ttl-seconds", "X-aliyun-ecs-metadata-token"
 TTL, TOKEN = "X-aws-ec2-metadata-token-ttl-seconds", "X-aws-ec2-metadata-token"
 FORWARDED = MappingProxyType({"X-Forwarded-For": "192.0.2.1"})
-"""What no client beside the agent sends. The address is for documents (RFC 5737)."""
-WRONG = Secret("what-no-agent-hands-out")
-"""An authorization that is nobody's."""
+"""A header that only a proxy sends. The address is reserved for documentation (RFC 5737)."""
+WRONG = Secret("not-an-authorization-of-an-agent")
+"""An authorization that no agent accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back, and from where."""
+    """The endpoint's answer, and its address."""
 
     url: str
     status: int
@@ -42,12 +41,12 @@ class Reply:
 
     @property
     def answer(self) -> dict[str, Any]:
-        """Its members; none where it is no JSON object."""
+        """Its members; empty if it is not a JSON object."""
         return json_object(self.body) or {}
 
     @property
     def reason(self) -> str:
-        """What a refusal says, as a person may read it."""
+        """The message of a refusal, without control characters."""
         answer = self.answer
         said = (
             answer.get("message")
@@ -59,12 +58,12 @@ class Reply:
 
     @property
     def word(self) -> str:
-        """The one word that it consists of; empty where it is something else, and no header or path could be made of it."""
+        """The body if it is a single word, which is safe in a header or a path; otherwise empty."""
         return found.group().decode() if (found := re.fullmatch(rb"[\x21-\x7e]{1,512}", self.body)) else ""
 
 
 class Asker:
-    """Asks about one identity. Raises what aiohttp raises, and TimeoutError."""
+    """A client of one identity. Its methods raise aiohttp's errors and TimeoutError."""
 
     def __init__(
         self,
@@ -79,49 +78,49 @@ class Asker:
         self._session = session
         self._name = name
         self._presented = presented
-        """The authorization, in dialects that have one."""
+        """The authorization, in dialects that require one."""
         self._more = more
         self.url = ""
-        """What was asked last."""
+        """The address of the last request, without the authorization."""
         self.resource = facts.get("resource", "")
-        """What Azure's dialects are asked for."""
+        """The resource requested in Azure's dialects."""
 
     async def container(self, spot: ServedAt) -> Reply:
-        """One request with the authorization."""
+        """Send one request with the authorization."""
         authorization = self._presented.reveal() if self._presented else ""
         return await self._send("GET", f"{spot.base}/aws/{self._name}/credentials", {"Authorization": authorization})
 
     async def imds(self, spot: ServedAt) -> Reply:
-        """A session token, the role's name, the role's credential."""
+        """Request a session token, the role's name and the role's credential."""
         return await self._descend(spot.root or f"{spot.base}/aws/{self._name}/imds", "iam", TTL, TOKEN)
 
     async def gce(self, spot: ServedAt) -> Reply:
-        """The access token, without the questions before it."""
+        """Request the access token, without the requests that SDKs send before it."""
         url = f"{spot.root}/computeMetadata/v1/instance/service-accounts/default/token"
         return await self._send("GET", url, {"Metadata-Flavor": "Google"})
 
     async def appservice(self, spot: ServedAt) -> Reply:
-        """The identity's own access token, with the authorization."""
+        """Request the identity's own access token, with the authorization."""
         url = f"{spot.base}/azure/{self._name}/token?{self._query('2019-08-01')}"
         return await self._send("GET", url, {"X-IDENTITY-HEADER": self._presented.reveal() if self._presented else ""})
 
     async def azure_imds(self, spot: ServedAt) -> Reply:
-        """The same, without one."""
+        """Request the identity's own access token, without authorization."""
         url = f"{spot.root}/metadata/identity/oauth2/token?{self._query('2018-02-01')}"
         return await self._send("GET", url, {"Metadata": "true"})
 
     async def uri(self, spot: ServedAt) -> Reply:
-        """One request with the authorization in its path, which is not shown."""
+        """Send one request with the authorization in its path; the shown address omits it."""
         authorization = self._presented.reveal() if self._presented else ""
         shown = f"{spot.base}/alibaba/{self._name}/…/credentials"
         return await self._send("GET", shown.replace("…", quote(authorization, safe="")), {}, shown=shown)
 
     async def ecs(self, spot: ServedAt) -> Reply:
-        """A session token, the role's name, the role's credential."""
+        """Request a session token, the role's name and the role's credential."""
         return await self._descend(spot.root, "ram", ECS_TTL, ECS_TOKEN)
 
     async def _descend(self, base: str, service: str, ttl: str, token: str) -> Reply:
-        """As far as it gets."""
+        """Return the last answer; a failure ends the sequence."""
         reply = await self._send("PUT", f"{base}/latest/api/token", {ttl: "60"})
         if reply.status != 200 or not reply.word:
             return reply
@@ -141,7 +140,7 @@ class Asker:
         timeout, whole = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS), {**headers, **self._more}
         async with self._session.request(method, url, headers=whole, allow_redirects=False, timeout=timeout) as response:
             body = b""
-            while len(body) < LARGEST and (part := await response.content.read(LARGEST - len(body))):
+            while len(body) < MAX_ANSWER_BYTES and (part := await response.content.read(MAX_ANSWER_BYTES - len(body))):
                 body += part
             headers = response.headers
             return Reply(

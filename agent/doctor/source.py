@@ -5,6 +5,7 @@ from agent.doctor.case import Case, broken, ok, tag, warning
 from agent.doctor.report import Finding
 from agent.doctor.token import delivered
 from agent.errors import ConfigError, RefreshError
+from agent.sources.file import FileSettings
 
 LINK = "source"
 START = "start the agent: it makes the first key"
@@ -28,8 +29,9 @@ async def look(case: Case, unreadable: ConfigError | None) -> list[Finding]:
         return [broken(LINK, f"{kind}: {case.without_name(error.message)}", error.remedy)]
     if kind == "kubernetes":
         return [ok(LINK, f"{kind}: the API server issues tokens of {case.token.subject if case.token else 'no subject'}")]
-    where = case.config.issuer.state if case.uses_own_issuer and case.config.issuer else getattr(settings, "path", "")
-    return [ok(LINK, f"{kind}: {'signs with the key in' if case.uses_own_issuer else 'the token is stored in'} {where}")]
+    if isinstance(settings, FileSettings):
+        return [ok(LINK, f"{kind}: the token is stored in {settings.path}")]
+    return [ok(LINK, f"{kind}: signs with the key in {case.config.issuer.state if case.config.issuer else 'no directory'}")]
 
 
 def _key_fault(case: Case, unreadable: ConfigError | None) -> ConfigError | None:

@@ -15,6 +15,7 @@ from agent.doctor.report import Finding, Sheet, Verdict
 from agent.errors import ConfigError, frames
 from agent.http.session import Session
 from agent.kube.clients import KubeClients
+from agent.sources.issuer import IssuerSettings
 from agent.toolbox import Issuer, Resources, Toolbox
 
 MAX_CONCURRENT_IDENTITIES = 8
@@ -100,11 +101,11 @@ async def _trust(case: Case) -> Sequence[str]:
     Return nothing if issuer or subject hold a character that could end a word, a line or a comment of the shell: a token may hold any.
     """
     found = case.token or await token.delivered(case)
-    subject = found.subject if found else str(getattr(case.identity.source, "subject", ""))
+    own = case.identity.source if isinstance(case.identity.source, IssuerSettings) else None
+    subject = found.subject if found else own.subject if own else ""
     url = found.issuer if found else case.config.issuer.url.text if case.uses_own_issuer and case.config.issuer else ""
     if not found and not case.uses_own_issuer and case.has_cloud:
         return ["# issuer and subject are in its token: run the doctor again when the source yields one"]
-    claims = getattr(case.identity.source, "claims", {})
     if kubernetes.unnamed(case) or not re.fullmatch(r"[!-~]+", url) or not subject or not subject.isprintable():
         return ()
-    return case.identity.provider.trust_commands(issuer=url, subject=subject, claims=claims)
+    return case.identity.provider.trust_commands(issuer=url, subject=subject, claims=own.claims if own else {})

@@ -96,7 +96,7 @@ async def test_nothing_was_granted_yet(stage: Scene, dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", EVERY)
-async def test_what_was_granted_has_expired(stage: Scene, dialect: str) -> None:
+async def test_the_granted_credential_has_expired(stage: Scene, dialect: str) -> None:
     async with served(stage, dialect) as (cloud, parts):
         cloud.trust.clear()
         grant = parts.store.newest(Key(NAME))
@@ -112,14 +112,14 @@ async def test_what_was_granted_has_expired(stage: Scene, dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", GUARDED)
-async def test_the_authorization_was_changed_behind_the_agents_back(stage: Scene, dialect: str) -> None:
+async def test_the_authorization_file_was_changed(stage: Scene, dialect: str) -> None:
     async with served(stage, dialect):
         Path("run", NAME, "authorization").write_text("x" * 43)
         await expect(stage, f"{dialect}-authorization")
 
 
 @pytest.mark.parametrize("dialect", EVERY)
-async def test_the_running_agent_serves_it_otherwise(stage: Scene, dialect: str) -> None:
+async def test_the_running_agent_serves_another_dialect_or_port(stage: Scene, dialect: str) -> None:
     """Not by well-known paths, because it has no default; or in another dialect."""
     async with realm(stage, dialect) as cloud:
         other = {"dialects": [dialect], "port": free_port()} if not DIALECTS[dialect].named else {"dialects": [_other(dialect)]}
@@ -131,7 +131,7 @@ async def test_the_running_agent_serves_it_otherwise(stage: Scene, dialect: str)
 
 
 @pytest.mark.parametrize("dialect", EVERY)
-async def test_another_program_has_the_port_and_repeats_what_it_is_asked(stage: Scene, dialect: str) -> None:
+async def test_another_program_that_echoes_requests_is_not_repeated(stage: Scene, dialect: str) -> None:
     async with served(stage, dialect):
         pass
 
@@ -143,7 +143,7 @@ async def test_another_program_has_the_port_and_repeats_what_it_is_asked(stage: 
 
 
 @pytest.mark.parametrize("dialect", EVERY)
-async def test_another_program_hands_out_what_it_should_keep(stage: Scene, dialect: str) -> None:
+async def test_a_credential_for_any_client_is_reported(stage: Scene, dialect: str) -> None:
     """It answers as the agent did, to everybody: its credential is real, and so is the danger."""
     async with served(stage, dialect), _recorded(stage, dialect) as body:
         pass
@@ -155,11 +155,11 @@ async def test_another_program_hands_out_what_it_should_keep(stage: Scene, diale
 
     async with _listening(stage, give):
         text = await expect(stage, f"{dialect}-unguarded")
-    assert "too: that is no wi-agent" in text
+    assert "too: the program is not a wi-agent" in text
 
 
 @pytest.mark.parametrize("dialect", ["container", "ecs"])
-async def test_what_accepts_and_never_answers_may_be_either(stage: Scene, monkeypatch: pytest.MonkeyPatch, dialect: str) -> None:
+async def test_a_silent_listener_may_be_an_agent(stage: Scene, monkeypatch: pytest.MonkeyPatch, dialect: str) -> None:
     async with served(stage, dialect):
         pass
 
@@ -170,11 +170,11 @@ async def test_what_accepts_and_never_answers_may_be_either(stage: Scene, monkey
     monkeypatch.setattr("agent.doctor.endpoint_requests.REQUEST_TIMEOUT_SECONDS", 0.2)
     async with _listening(stage, hang):
         text = await expect(stage, f"{dialect}-hanging")
-    assert "that is no wi-agent" not in text
+    assert "the program is not a wi-agent" not in text
 
 
 @pytest.mark.parametrize("dialect", ["container", "ecs"])
-async def test_what_speaks_no_http_is_another_program(stage: Scene, dialect: str) -> None:
+async def test_a_listener_without_http_is_another_program(stage: Scene, dialect: str) -> None:
     async with served(stage, dialect):
         pass
 
@@ -192,7 +192,7 @@ async def test_what_speaks_no_http_is_another_program(stage: Scene, dialect: str
 
 
 @pytest.mark.parametrize("dialect", sorted(WIRED))
-async def test_the_clouds_own_address_is_on_no_interface(stage: Scene, dialect: str) -> None:
+async def test_a_missing_address_of_the_cloud_is_reported(stage: Scene, dialect: str) -> None:
     async with realm(stage, dialect) as cloud:
         config = configured(stage, cloud, default=True)
         config["metadata"]["listen"].insert(0, f"{WIRED[dialect]}:80")

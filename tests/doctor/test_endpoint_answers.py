@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.dialects import DIALECTS
-from agent.doctor.endpoint_answers import brought
+from agent.doctor.endpoint_answers import summarise
 from agent.doctor.endpoint_requests import Reply
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,15 +44,15 @@ GOOD: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
 
 def found(dialect: str, answer: Any, **more: str) -> Any:
     marks = {"flavour": "Google", "kind": "application/json", **more}
-    return brought(dialect, Reply("http://x", 200, json.dumps(answer).encode(), **marks), RESOURCE, NOW)
+    return summarise(dialect, Reply("http://x", 200, json.dumps(answer).encode(), **marks), RESOURCE, NOW)
 
 
-def test_what_is_good_is_known_of_every_dialect() -> None:
+def test_every_dialect_has_an_example() -> None:
     assert set(GOOD) == set(DIALECTS)
 
 
 @pytest.mark.parametrize("dialect", GOOD)
-def test_a_whole_answer_lacks_nothing_and_says_when_it_ends(dialect: str) -> None:
+def test_a_whole_answer_lacks_nothing_and_has_an_expiry(dialect: str) -> None:
     one = found(dialect, GOOD[dialect])
     assert (one.lacking, one.until) == ([], LATER)
     assert "canary" not in one.text
@@ -60,7 +60,7 @@ def test_a_whole_answer_lacks_nothing_and_says_when_it_ends(dialect: str) -> Non
 
 @pytest.mark.parametrize(("dialect", "member"), [(dialect, member) for dialect, answer in GOOD.items() for member in answer])
 @pytest.mark.parametrize("instead", [None, "", [], "/"])
-def test_each_member_that_sdks_read_is_missed(dialect: str, member: str, instead: object) -> None:
+def test_each_missing_member_that_sdks_read_is_named(dialect: str, member: str, instead: object) -> None:
     """What is only text to them may be any text."""
     answer = dict(GOOD[dialect])
     if instead is None:
@@ -74,13 +74,13 @@ def test_each_member_that_sdks_read_is_missed(dialect: str, member: str, instead
 
 @pytest.mark.parametrize("dialect", GOOD)
 @pytest.mark.parametrize("answer", [[], "x", 3, None, {}])
-def test_what_is_nothing_of_the_kind_lacks_nearly_everything(dialect: str, answer: object) -> None:
+def test_an_answer_of_another_kind_lacks_every_member(dialect: str, answer: object) -> None:
     one = found(dialect, answer)
     assert len(one.lacking) >= len(GOOD[dialect])
     assert one.until is None
 
 
-def test_google_is_known_by_its_headers() -> None:
+def test_googles_headers_are_required() -> None:
     assert found("gce", GOOD["gce"], flavour="").lacking == ["Metadata-Flavor: Google"]
     assert found("gce", GOOD["gce"], kind="text/html").lacking == ["Content-Type: application/json"]
 
@@ -88,9 +88,9 @@ def test_google_is_known_by_its_headers() -> None:
 @pytest.mark.parametrize(
     ("dialect", "member", "far"), [("gce", "expires_in", 10**300), ("gce", "expires_in", 10**400), ("appservice", "expires_on", "9" * 5000)]
 )
-def test_a_time_beyond_all_calendars_is_no_time(dialect: str, member: str, far: object) -> None:
+def test_a_time_out_of_range_is_not_an_expiry(dialect: str, member: str, far: object) -> None:
     assert found(dialect, GOOD[dialect] | {member: far}).until is None
 
 
-def test_a_time_with_a_fraction_is_none_that_every_sdk_reads() -> None:
+def test_a_time_with_a_fraction_is_not_an_expiry() -> None:
     assert found("uri", RAM | {"Expiration": "2026-01-01T01:00:00.5Z"}).lacking == ["Expiration"]

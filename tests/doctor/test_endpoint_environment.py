@@ -49,7 +49,7 @@ def said(dialect: str, **environ: str) -> list[str]:
 
 
 @pytest.mark.parametrize("dialect", PROVIDERS)
-def test_an_environment_that_says_nothing_is_none_to_speak_of(dialect: str) -> None:
+def test_an_environment_without_such_variables_has_no_warning(dialect: str) -> None:
     assert said(dialect, PATH="/bin", HOME="/", AWS_REGION="us-east-1", GOOGLE_CLOUD_PROJECT="mine") == []
 
 
@@ -65,9 +65,9 @@ def test_an_environment_that_says_nothing_is_none_to_speak_of(dialect: str) -> N
         ("ecs", "ALIBABA_CLOUD_OIDC_TOKEN_FILE", "in ACK remove the label"),
     ],
 )
-def test_what_wins_over_the_endpoint_is_named_without_its_value(dialect: str, name: str, remedy: str) -> None:
+def test_a_preferred_variable_is_named_without_its_value(dialect: str, name: str, remedy: str) -> None:
     (line,) = said(dialect, **{name: "canary"})
-    assert f"{name} set here: SDKs prefer that to the endpoint" in line
+    assert f"SDKs prefer {name}, set here, to the endpoint" in line
     assert 'eval "$(wi-agent env one)"' in line
     assert remedy in line
 
@@ -86,26 +86,26 @@ def test_what_wins_over_the_endpoint_is_named_without_its_value(dialect: str, na
 def test_a_variable_that_leads_elsewhere_is_named(dialect: str, name: str, right: str, wrong: str) -> None:
     assert said(dialect, **{name: right}) == []
     (line,) = said(dialect, **{name: wrong})
-    assert f"{name} set here, and to another place than this endpoint" in line
+    assert f"{name}, set here, leads to another address than this endpoint" in line
 
 
 @pytest.mark.parametrize("dialect", ["container", "imds", "gce", "appservice", "azure-imds"])
-def test_a_proxy_that_the_endpoint_is_not_spared_is_named(dialect: str) -> None:
+def test_a_proxy_without_no_proxy_is_named(dialect: str) -> None:
     (line,) = said(dialect, HTTP_PROXY="http://user:canary@proxy:3128")
-    assert "NO_PROXY leaves out the endpoint: SDKs would ask the proxy" in line
+    assert "set here, because NO_PROXY lacks the endpoint" in line
     assert len(said(dialect, http_proxy="http://proxy", NO_PROXY="localhost,.svc")) == 1
     assert said(dialect, HTTP_PROXY="http://proxy", NO_PROXY=".svc, 127.0.0.1,localhost") == []
     assert said(dialect, HTTP_PROXY="http://proxy", no_proxy="*") == []
 
 
 @pytest.mark.parametrize("dialect", ["uri", "ecs"])
-def test_a_proxy_that_sdks_ask_even_for_the_endpoint_has_to_go(dialect: str) -> None:
+def test_a_proxy_that_sdks_use_for_the_endpoint_is_named(dialect: str) -> None:
     (line,) = said(dialect, HTTP_PROXY="http://proxy", NO_PROXY="127.0.0.1,localhost,100.100.100.200")
-    assert "SDKs ask it even for the endpoint" in line
+    assert "set here, even for the endpoint" in line
 
 
 @pytest.mark.parametrize(("host", "absent"), [("127.0.0.1", False), ("127.8.8.8", False), ("192.0.2.1", True), ("2001:db8::1", True)])
-def test_an_address_is_here_or_it_is_not(host: str, *, absent: bool) -> None:
+def test_absent_finds_addresses_that_no_interface_has(host: str, *, absent: bool) -> None:
     assert endpoint_addresses.absent(host) is absent
 
 
@@ -113,7 +113,7 @@ def test_a_name_is_not_looked_up() -> None:
     assert not endpoint_addresses.absent("metadata.google.internal")
 
 
-def test_each_address_that_is_missing_is_said_once_and_how_it_is_added() -> None:
+def test_each_missing_address_is_reported_once_with_its_command() -> None:
     found = endpoint_addresses.missing(case("imds", "127.0.0.1:9481", "192.0.2.1:80", "192.0.2.1:81", "[2001:db8::1]:80", "unix:/tmp/x"))
     assert list(found) == ["192.0.2.1", "2001:db8::1"]
     assert found["192.0.2.1"].remedy.endswith("ip address add 192.0.2.1/32 dev lo")
@@ -132,7 +132,7 @@ def test_each_address_that_is_missing_is_said_once_and_how_it_is_added() -> None
         (["127.0.0.1:9481", "100.100.100.200:80"], {"port": 8080, "default": False}, "http://127.0.0.1:8080"),
     ],
 )
-def test_alibabas_sdks_ask_their_one_address_where_the_agent_has_it(listen: list[str], serve: dict[str, Any], root: str) -> None:
+def test_alibabas_address_is_asked_if_the_agent_listens_there(listen: list[str], serve: dict[str, Any], root: str) -> None:
     one = case("ecs", *listen, serve=serve)
     where, host = endpoint_addresses.asked(one.config, one.identity, "ecs")
     assert where.root == root

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from agent.clock import WallClock
-from agent.doctor.endpoint_answers import brought
+from agent.doctor.endpoint_answers import summarise
 from agent.doctor.endpoint_requests import ASKED, FORWARDED, Asker, Reply
 from agent.envvars import ServedAt
 from agent.model import Secret
@@ -23,12 +23,12 @@ async def ask(one: Endpoint, dialect: str, name: str, authorization: str = AUTHO
 
 def text(dialect: str, reply: Reply, resource: str = "") -> str:
     """What it brings; empty where an SDK would miss something."""
-    one = brought(dialect, reply, resource, WallClock().now())
+    one = summarise(dialect, reply, resource, WallClock().now())
     return "" if one.lacking else one.text
 
 
 @pytest.mark.parametrize("dialect", ["appservice", "azure-imds"])
-async def test_azures_are_asked_for_the_identitys_own_resource(dialect: str) -> None:
+async def test_azures_dialects_request_the_identitys_resource(dialect: str) -> None:
     async with endpoint() as one:
         azure.enrol(one, dialect, default=True)
         found = await ask(one, dialect, azure.NAME)
@@ -44,7 +44,7 @@ async def test_azures_are_asked_for_the_identitys_own_resource(dialect: str) -> 
 
 
 @pytest.mark.parametrize("dialect", ["uri", "ecs"])
-async def test_alibabas_are_asked_and_no_authorization_is_shown(dialect: str) -> None:
+async def test_alibabas_address_is_shown_without_the_authorization(dialect: str) -> None:
     async with endpoint() as one:
         alibaba.enrol(one, dialect, default=True)
         found = await ask(one, dialect, alibaba.NAME)
@@ -62,7 +62,7 @@ async def test_alibabas_are_asked_and_no_authorization_is_shown(dialect: str) ->
 
 
 @pytest.mark.parametrize("dialect", ["azure-imds", "ecs"])
-async def test_what_a_proxy_would_have_forwarded_is_refused(dialect: str) -> None:
+async def test_a_forwarded_request_is_refused(dialect: str) -> None:
     async with endpoint() as one:
         cloud = azure if dialect == "azure-imds" else alibaba
         cloud.enrol(one, dialect, default=True)

@@ -43,35 +43,35 @@ def renewed(dialect: str, times: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
-def test_a_whole_answer_is_ok_and_an_open_dialect_is_called_open(dialect: str) -> None:
+def test_a_whole_answer_is_ok_and_an_open_dialect_is_named(dialect: str) -> None:
     found = judge(dialect, 200, renewed(dialect, FAR))
     assert found.verdict is Verdict.OK
     assert found.text.startswith(f"{URL} answers 200: ")
-    assert ("every process that reaches it may ask" in found.text) is not DIALECTS[dialect].authorized
+    assert ("any process that reaches it gets a credential" in found.text) is not DIALECTS[dialect].authorized
 
 
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
 @pytest.mark.parametrize("body", [b"", b"<html>canary</html>", {"login": "canary"}, ["canary"]])
-def test_a_200_without_a_credential_is_somebody_elses(dialect: str, body: object) -> None:
+def test_a_200_without_a_credential_is_another_programs(dialect: str, body: object) -> None:
     found = judge(dialect, 200, body)
     assert found.verdict is Verdict.BROKEN
-    assert "answers 200 without what SDKs look for (" in found.text
+    assert "answers 200 without the members that SDKs read (" in found.text
     assert "sport = :9481" in found.remedy
 
 
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
-def test_what_has_expired_is_never_the_agents(dialect: str) -> None:
+def test_an_expired_credential_is_another_programs(dialect: str) -> None:
     found = judge(dialect, 200, renewed(dialect, PAST))
     assert found.verdict is Verdict.BROKEN
-    assert "answers 200 with what has expired (a" in found.text
+    assert "answers 200 with an expired credential (a" in found.text
 
 
-def test_a_resource_that_the_running_agent_does_not_allow_is_another_configuration() -> None:
+def test_a_disallowed_resource_means_another_configuration() -> None:
     body = {"message": f"not allowed: name '{RESOURCE}' in provider.resources"}
     found = judge("appservice", 400, body, code="not-allowed")
     assert found.text == f"{URL} answers 400: {body['message']}"
     assert found.remedy.startswith("the running agent has another configuration")
-    assert judge("appservice", 400, body, code="not-allowed", running=False).remedy.startswith("another agent has this port")
+    assert judge("appservice", 400, body, code="not-allowed", running=False).remedy.startswith("another agent listens on this port")
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 405, 429, 500, 502, 503])
@@ -80,7 +80,7 @@ def test_a_resource_that_the_running_agent_does_not_allow_is_another_configurati
 def test_answer_without_a_known_code_is_not_repeated(status: int, refused: bool, code: str) -> None:
     for body in (b"Cannot GET /alibaba/one/canary/credentials", {"message": "canary"}, {"message": "nothing is served here"}, b""):
         found = judge("uri", status, body, code=code, refused=refused)
-        assert found.text == f"{URL} answers {status} without the agent's X-Wi-Agent-Refusal header: that is no wi-agent"
+        assert found.text == f"{URL} answers {status} without the agent's X-Wi-Agent-Refusal header: the program is not a wi-agent"
 
 
 @pytest.mark.parametrize("code", list(Refusal))
@@ -91,11 +91,11 @@ def test_agent_is_recognised_by_its_code_whatever_it_says(code: Refusal) -> None
     assert "wi-agent" not in found.text
 
 
-def test_what_is_not_there_yet_is_put_down_to_the_links_above_where_those_are_broken() -> None:
+def test_a_missing_credential_is_skipped_if_a_link_above_is_broken() -> None:
     body = {"Message": "one: nothing to hand out yet: its first credential is on the way"}
     assert judge("uri", 503, body, code="not-ready", refused=True).verdict is Verdict.SKIPPED
     found = judge("uri", 503, body, code="not-ready")
-    assert found.remedy == "see the agent's line above; wi-agent renew one tries again at once"
+    assert found.remedy == "see the agent's line above; wi-agent renew one retries at once"
     found = judge("uri", 503, body, code="not-ready", running=False)
     assert found.text == f"{URL} answers 503: nothing to hand out yet: its first credential is on the way"
 
@@ -106,10 +106,10 @@ def test_what_is_not_there_yet_is_put_down_to_the_links_above_where_those_are_br
 def test_busy_agent_is_not_reported_as_a_missing_credential(code: str, reason: str) -> None:
     found = judge("uri", 503, {"Message": f"one: {reason}"}, code=code)
     assert found.text == f"{URL} answers 503: {reason}"
-    assert found.remedy == "ask again in a moment"
+    assert found.remedy == "run the doctor again in a few seconds"
 
 
-async def test_an_answer_that_comes_in_parts_is_read_to_its_end() -> None:
+async def test_a_chunked_answer_is_read_to_its_end() -> None:
     async def give(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -124,7 +124,7 @@ async def test_an_answer_that_comes_in_parts_is_read_to_its_end() -> None:
     assert reply.reason == "whole"
 
 
-async def test_an_answer_without_end_is_read_as_far_as_one_may_be_long() -> None:
+async def test_an_endless_answer_is_read_up_to_the_limit() -> None:
     async def give(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)

@@ -46,13 +46,13 @@ async def test_a_sound_chain_with_the_agents_own_issuer_is_ok(stage: Scene):
         await expect(stage, "sound-own-issuer", code=0)
 
 
-async def test_no_agent_runs_and_the_other_links_are_walked_all_the_same(stage: Scene):
+async def test_other_links_are_walked_without_an_agent(stage: Scene):
     async with stage.agent():
         pass
     await expect(stage, "no-agent")
 
 
-async def test_nothing_was_ever_started(stage: Scene):
+async def test_an_agent_that_was_never_started_is_reported(stage: Scene):
     stage.configure(stage.embedded())
     await expect(stage, "never-started")
 
@@ -86,7 +86,7 @@ async def test_the_token_has_expired(stage: Scene):
         await expect(stage, "source-expired")
 
 
-async def test_the_token_is_for_somebody_else(stage: Scene):
+async def test_the_token_has_another_audience(stage: Scene):
     async with stage.agent():
         stage.present(aud="vault")
         await expect(stage, "token-audience")
@@ -110,7 +110,7 @@ async def test_the_issuer_is_not_there(stage: Scene):
         await expect(stage, "issuer-gone")
 
 
-async def test_the_own_issuer_is_hosted_elsewhere_and_the_host_is_down(stage: Scene):
+async def test_the_host_of_the_own_issuer_is_down(stage: Scene):
     config = stage.embedded()
     config["issuer"]["url"] = f"http://127.0.0.1:{free_port()}"
     async with stage.agent(config, delivered=False):
@@ -136,7 +136,7 @@ async def test_the_issuer_redirects(stage: Scene):
         assert "answers 301, a redirect" in await expect(stage, "issuer-redirect")
 
 
-async def test_an_issuer_that_only_the_cloud_can_reach_is_no_broken_link(stage: Scene):
+async def test_an_issuer_that_only_the_cloud_reaches_is_a_warning(stage: Scene):
     usual = stage.cloud.issuer.answer
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -210,7 +210,7 @@ async def test_the_links_are_gone(stage: Scene):
         await expect(stage, "sinks-links")
 
 
-async def test_what_was_delivered_has_expired(stage: Scene):
+async def test_the_delivered_files_have_expired(stage: Scene):
     stage.configure()
     config = load(CONFIG, os.environ)
     digest, now = identity_digest(config.identities[0], config), datetime.now(UTC)
@@ -223,7 +223,7 @@ async def test_what_was_delivered_has_expired(stage: Scene):
     await expect(stage, "sinks-expired")
 
 
-async def test_the_agent_was_refused_and_the_doctor_is_not(stage: Scene):
+async def test_the_cloud_refused_the_agent_and_accepts_the_doctor(stage: Scene):
     trust = stage.cloud.sts.trust[ROLE]
     stage.cloud.sts.trust[ROLE] = Trust(issuer=trust.issuer, subject="system:serviceaccount:demo:other")
     async with stage.agent(delivered=False):
@@ -250,14 +250,14 @@ async def test_the_endpoint_is_elsewhere(stage: Scene):
         await expect(stage, "endpoint-elsewhere")
 
 
-async def test_variables_that_win_over_the_endpoint_are_said(stage: Scene, monkeypatch: pytest.MonkeyPatch):
+async def test_variables_that_take_precedence_are_reported(stage: Scene, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/other")
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/eks.amazonaws.com/serviceaccount/token")
     async with stage.agent():
         await expect(stage, "endpoint-irsa", code=0)
 
 
-async def test_the_authorization_of_the_environment_is_presented(stage: Scene, monkeypatch: pytest.MonkeyPatch):
+async def test_the_authorization_of_the_environment_is_sent(stage: Scene, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WI_AUTHORIZATION", "canary-of-the-environment-0123456789")
     config = stage.configuration(serve={"dialects": ["container"], "authorization": "${WI_AUTHORIZATION}"})
     async with stage.agent(config):

@@ -16,7 +16,7 @@ async def test_instance_metadata_is_asked_as_sdks_ask_it(stage: Scene, serve: di
     assert f"/aws/{NAME}/credentials answers 200: a session until" in text
 
 
-async def test_an_agent_that_serves_it_otherwise_is_told_of(stage: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_with_another_dialect_is_reported(stage: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage.agent(stage.configuration(serve={"dialects": ["container"]})):
         CONFIG.write_text(CONFIG.read_text().replace("- container", "- imds"))
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1:9/")

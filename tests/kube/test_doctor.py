@@ -90,16 +90,16 @@ def refusing(_request):
     return web.Response(status=400, text=f"<ErrorResponse>{error}</ErrorResponse>", content_type="text/xml")
 
 
-async def test_all_is_well_as_far_as_the_cloud_takes_the_token(allowed):
+async def test_a_sound_chain_in_a_cluster_is_ok(allowed):
     await allowed.says("sound", sound=True)
 
 
-async def test_an_issuer_that_no_cloud_can_reach_is_named_before_the_cloud_fails(allowed):
+async def test_a_private_issuer_is_reported(allowed):
     allowed.cloud.instead = refusing
     await allowed.says("private-issuer", sound=False)
 
 
-async def test_without_rights_each_is_named_with_who_lacks_it(office):
+async def test_missing_rights_are_reported_with_the_subject(office):
     await office.cluster.delete("RoleBinding", "wi-agent-token-app")
     await office.says("no-rights", sound=False)
 
@@ -111,22 +111,22 @@ async def test_a_literal_role_without_the_watch_right_is_a_warning(office):
     await office.says("no-watch", sound=True, provider=provider)
 
 
-async def test_events_are_a_wish(office):
+async def test_a_missing_right_to_write_events_is_a_warning(office):
     await office.cluster.allow("watch.yaml", "app")
     await office.says("no-events", sound=True)
 
 
-async def test_without_the_serviceaccount_it_is_said_how_to_make_it(allowed):
+async def test_a_missing_serviceaccount_has_the_command_that_creates_it(allowed):
     await allowed.cluster.delete("ServiceAccount", "app")
     await allowed.says("no-account", sound=False)
 
 
-async def test_without_an_annotation_it_is_said_which(allowed):
+async def test_a_missing_annotation_is_named(allowed):
     await allowed.cluster.annotate("app", {ANNOTATION: None})
     await allowed.says("no-annotation", sound=False)
 
 
-async def test_a_key_that_is_not_published_is_named(allowed):
+async def test_an_unpublished_key_is_named(allowed):
     jwks = json.dumps({"keys": [{"kid": "another", "kty": "RSA"}]})
     allowed.cluster.proxy.always = Fault(status=200, body=jwks, match=LINK)
     allowed.cloud.instead = refusing
@@ -140,5 +140,5 @@ async def test_a_document_of_another_issuer_is_named(allowed):
     await allowed.says("another-issuer", sound=False)
 
 
-async def test_where_no_cloud_is_asked_the_api_servers_keys_are_enough(allowed):
+async def test_a_generic_provider_needs_only_the_api_servers_keys(allowed):
     await allowed.says("generic", sound=True, provider={"type": "generic", "audiences": ["a"]}, serve={})

@@ -24,7 +24,7 @@ async def line(stage: Scene) -> str:
     return " ".join(" ".join(lines[found : found + 2]).split())
 
 
-async def test_keys_that_are_not_there_yet_are_somebody_elses_to_bring(stage: Scene) -> None:
+async def test_missing_read_only_keys_have_the_remedy_to_put_them_there(stage: Scene) -> None:
     Path("given").mkdir()
     configure(stage)
     assert (
@@ -34,7 +34,7 @@ async def test_keys_that_are_not_there_yet_are_somebody_elses_to_bring(stage: Sc
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o606])
-async def test_keys_that_are_there_are_looked_at_with_the_agents_eyes(stage: Scene, mode: int) -> None:
+async def test_read_only_keys_are_checked_as_the_agent_does(stage: Scene, mode: int) -> None:
     async with Keyring(Path("given"), "ES256", 30 * DAY, DAY, DAY, FakeClock(START)):
         pass
     Path("given/index.json").chmod(mode)

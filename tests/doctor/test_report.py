@@ -20,7 +20,7 @@ from agent.record import Observation
 from tests.doctor.scene import CONFIG, NAME, TOKEN, Scene, free_port, tree
 
 
-async def test_it_leaves_no_trace_beside_a_running_agent_and_without_one(stage: Scene):
+async def test_doctor_changes_no_file_with_or_without_an_agent(stage: Scene):
     async with stage.agent(stage.embedded()):
         before = tree()
         await stage.doctor()
@@ -30,14 +30,14 @@ async def test_it_leaves_no_trace_beside_a_running_agent_and_without_one(stage: 
     assert tree() == before
 
 
-async def test_it_makes_nothing_where_nothing_is(stage: Scene):
+async def test_doctor_creates_no_file_before_the_first_start(stage: Scene):
     stage.configure(stage.embedded())
     before = tree()
     await stage.doctor()
     assert tree() == before
 
 
-async def test_it_mends_no_mode_of_a_key(stage: Scene):
+async def test_doctor_does_not_repair_the_mode_of_a_key(stage: Scene):
     async with stage.agent(stage.embedded()):
         pass
     for path in Path("issuer").iterdir():
@@ -47,14 +47,14 @@ async def test_it_mends_no_mode_of_a_key(stage: Scene):
     assert tree() == before
 
 
-async def test_it_asks_the_cloud_once_for_each_identity(stage: Scene):
+async def test_doctor_makes_one_exchange_for_each_identity(stage: Scene):
     async with stage.agent():
         before = stage.cloud.sts.actions["AssumeRoleWithWebIdentity"]
         await stage.doctor()
         assert stage.cloud.sts.actions["AssumeRoleWithWebIdentity"] == before + 1
 
 
-async def test_it_takes_no_lock_that_an_agent_would_want(stage: Scene):
+async def test_doctor_takes_no_lock_that_an_agent_needs(stage: Scene):
     async with stage.agent(stage.embedded()):
         pass
     stage.cloud.sts.delay = 0.3
@@ -64,7 +64,7 @@ async def test_it_takes_no_lock_that_an_agent_would_want(stage: Scene):
         await walk
 
 
-async def test_one_identity_may_be_named(stage: Scene):
+async def test_doctor_walks_only_the_named_identity(stage: Scene):
     config = stage.configuration()
     config["identities"].append({**config["identities"][0], "name": "other", "sinks": [{"type": "files", "directory": "./run/other"}]})
     stage.configure(config)
@@ -73,7 +73,7 @@ async def test_one_identity_may_be_named(stage: Scene):
     assert f"\n{NAME}\n" not in text
 
 
-async def test_of_several_the_links_come_first_and_which_are_broken_is_the_last_line(stage: Scene):
+async def test_last_line_names_the_identities_with_a_broken_link(stage: Scene):
     config = stage.configuration()
     wrong = {**config["identities"][0]["provider"], "roleArn": "arn:aws:iam::123456789012:role/another"}
     other = {"name": "other", "provider": wrong, "sinks": [{"type": "files", "directory": "./run/other"}]}
@@ -91,7 +91,7 @@ async def test_of_several_the_links_come_first_and_which_are_broken_is_the_last_
     assert text.index("\nother\n") < text.index("# what the cloud needs in order to trust s3-reader")
 
 
-async def test_of_several_sound_ones_the_last_line_says_so(stage: Scene):
+async def test_last_line_reports_that_no_link_is_broken(stage: Scene):
     config = stage.configuration()
     config["identities"].append({**config["identities"][0], "name": "twin", "sinks": [{"type": "files", "directory": "./run/twin"}]})
     async with stage.agent(config) as parts:
@@ -103,7 +103,7 @@ async def test_of_several_sound_ones_the_last_line_says_so(stage: Scene):
 
 
 @pytest.mark.parametrize(("config", "said"), [("identities: 3", "identities"), (None, "the configuration has no identity other")])
-async def test_a_bad_configuration_or_name_is_2(stage: Scene, config: str | None, said: str):
+async def test_a_bad_configuration_or_name_exits_2(stage: Scene, config: str | None, said: str):
     stage.configure()
     if config:
         CONFIG.write_text(config)
@@ -112,7 +112,7 @@ async def test_a_bad_configuration_or_name_is_2(stage: Scene, config: str | None
     assert said in text
 
 
-async def test_an_exchange_left_to_the_sdk_is_tried_as_the_sdk_would(stage: Scene):
+async def test_an_exchange_left_to_the_sdk_is_made_as_the_sdk_does(stage: Scene):
     config = stage.configuration(serve={})
     config["identities"][0]["provider"]["exchange"] = False
     async with stage.agent(config):
@@ -127,7 +127,7 @@ async def test_an_exchange_left_to_the_sdk_is_tried_as_the_sdk_would(stage: Scen
         assert "exchange warning" in text  # the SDK asks from elsewhere
 
 
-async def test_the_provider_without_a_cloud_has_nothing_to_trust_and_nothing_to_exchange(stage: Scene):
+async def test_a_generic_provider_has_no_exchange_and_no_commands(stage: Scene):
     async with stage.agent(stage.configuration(provider={"type": "generic", "audiences": ["sts.amazonaws.com"]}, serve={})):
         code, text = await stage.doctor()
         assert code == 0
@@ -136,14 +136,14 @@ async def test_the_provider_without_a_cloud_has_nothing_to_trust_and_nothing_to_
         assert "the cloud needs" not in text
 
 
-async def test_where_the_workload_mounts_the_files_is_said(stage: Scene):
+async def test_the_sinks_line_has_the_mount_path(stage: Scene):
     sink = {"type": "files", "directory": f"./run/{NAME}", "mountPath": "/var/run/aws"}
     async with stage.agent(stage.configuration(sinks=[sink])):
         _, text = await stage.doctor()
         assert f"./run/{NAME}, which the workload mounts at /var/run/aws: " in text
 
 
-async def test_keys_that_may_not_be_read_leave_the_delivered_token_to_look_at(stage: Scene):
+async def test_unreadable_keys_make_the_doctor_check_the_delivered_token(stage: Scene):
     async with stage.agent(stage.embedded()):
         Path("issuer", "index.json").write_text("{")
         code, text = await stage.doctor()
@@ -152,7 +152,7 @@ async def test_keys_that_may_not_be_read_leave_the_delivered_token_to_look_at(st
 
 
 @pytest.mark.parametrize("gone", ["the folder", "the keys"])
-async def test_keys_that_were_taken_from_a_running_agent_are_to_be_brought_back(stage: Scene, gone: str):
+async def test_keys_missing_under_a_running_agent_are_to_be_restored(stage: Scene, gone: str):
     """It signs from memory; started again it would make others, and nobody trusts those."""
     async with stage.agent(stage.embedded()):
         Path("issuer").rename("taken")
@@ -167,7 +167,7 @@ async def test_keys_that_were_taken_from_a_running_agent_are_to_be_brought_back(
     assert "→ restore the keys before you restart the agent: it signs from memory, and would make new keys that no cloud trusts yet" in text
 
 
-async def test_root_may_look_at_what_another_user_keeps(stage: Scene):
+async def test_root_checks_the_files_of_another_user(stage: Scene):
     async with stage.agent(stage.embedded()):
         pass
     other = os.geteuid() or 1234  # only root can give files away
@@ -178,7 +178,7 @@ async def test_root_may_look_at_what_another_user_keeps(stage: Scene):
     assert "sinks    ok" in text
 
 
-async def test_a_claim_cannot_steer_the_terminal(stage: Scene):
+async def test_control_characters_of_a_claim_are_not_printed(stage: Scene):
     stage.configure()
     stage.present(sub="x\x1b[2Jy\nz")
     _, text = await stage.doctor()
@@ -186,7 +186,7 @@ async def test_a_claim_cannot_steer_the_terminal(stage: Scene):
     assert "\x1b" not in text
 
 
-async def test_an_issuer_that_would_become_a_command_gets_no_commands(stage: Scene):
+async def test_an_issuer_with_a_line_break_gets_no_commands(stage: Scene):
     stage.configure()
     stage.present(iss="https://issuer.example/\nid")
     _, text = await stage.doctor()
@@ -194,7 +194,7 @@ async def test_an_issuer_that_would_become_a_command_gets_no_commands(stage: Sce
     assert "\nid" not in text
 
 
-async def test_a_bug_in_one_link_is_a_line_without_its_message():
+async def test_a_bug_in_one_link_is_reported_without_its_message():
     async def fail() -> list[object]:
         raise KeyError("canary")
 
@@ -203,7 +203,7 @@ async def test_a_bug_in_one_link_is_a_line_without_its_message():
     assert "canary" not in finding.text
 
 
-async def test_the_command_as_it_is_typed_prints_results_and_nothing_else_on_standard_output(stage: Scene):
+async def test_the_command_prints_only_results_on_standard_output(stage: Scene):
     async with stage.agent():
         environment = {"PATH": os.environ["PATH"], "HOME": str(Path.cwd())}
         run = await asyncio.to_thread(
@@ -224,7 +224,7 @@ async def test_the_command_as_it_is_typed_prints_results_and_nothing_else_on_sta
         assert TOKEN.read_text() not in run.stderr
 
 
-async def test_a_place_that_may_not_be_looked_at_is_no_bug_of_the_doctors(stage: Scene):
+async def test_an_unreadable_directory_is_not_reported_as_a_bug(stage: Scene):
     """A name that is too long stands for a folder that may not be entered, which root always may: both come from the same call."""
     Path("run").mkdir()
     stage.configure(stage.configuration(sinks=[{"type": "files", "directory": f"./run/{'x' * 300}"}]))
@@ -234,14 +234,14 @@ async def test_a_place_that_may_not_be_looked_at_is_no_bug_of_the_doctors(stage:
     assert "report this as a bug" not in text
 
 
-async def test_a_failure_that_nobody_can_do_anything_about_leads_to_the_links_below(stage: Scene):
+async def test_a_failure_without_a_remedy_leads_to_the_links_below(stage: Scene):
     async with stage.agent() as parts:
         parts.store.attempted(Key(NAME), Unavailable(f"{NAME}: the cloud answered 500"), WallClock().now())
         _, text = await stage.doctor()
     assert "last failure unavailable (1 in a row): the cloud answered 500\n           → see the links below\n" in text
 
 
-async def test_what_was_asked_for_at_run_time_and_refused_is_said(stage: Scene):
+async def test_a_refused_variant_of_run_time_is_reported(stage: Scene):
     async with stage.agent() as parts:
         key = Key(NAME, "https://nope.example")
         parts.store._welcome(key)
@@ -270,7 +270,7 @@ async def test_a_change_that_needs_a_restart_has_that_remedy(stage: Scene):
         assert not await stage.reload()
         _, text = await stage.doctor()
         assert "  agent    warning  the agent refused the configuration file as it is now" in text
-        assert "→ restart the agent, or take the change back" in text
+        assert "→ restart the agent, or undo the change" in text
 
 
 async def test_an_unseen_serviceaccount_is_a_warning_with_the_watch_role(stage: Scene):
@@ -286,7 +286,7 @@ async def test_an_unseen_serviceaccount_is_a_warning_with_the_watch_role(stage: 
         assert "  agent    ok       answers on ./agent.sock: fresh\n" in (await stage.doctor())[1]
 
 
-async def test_who_may_not_use_the_socket_is_not_told_to_start_an_agent(stage: Scene, monkeypatch):
+async def test_a_forbidden_socket_has_the_remedy_to_change_the_user(stage: Scene, monkeypatch):
     async with stage.agent():
 
         def forbidden(*_):
@@ -300,7 +300,7 @@ async def test_who_may_not_use_the_socket_is_not_told_to_start_an_agent(stage: S
     )
 
 
-async def test_what_the_cloud_has_to_trust_stands_in_the_token_where_there_is_none_yet(stage: Scene):
+async def test_commands_for_the_cloud_wait_for_the_first_token(stage: Scene):
     stage.configure()
     TOKEN.unlink()
     _, text = await stage.doctor()

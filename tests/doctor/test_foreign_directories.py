@@ -10,7 +10,7 @@ from tests.doctor.scene import NAME, Scene
 PLACE = Path("run") / NAME
 
 
-async def test_a_link_in_its_place_is_named_at_once(stage: Scene) -> None:
+async def test_a_symbolic_link_as_directory_is_reported(stage: Scene) -> None:
     async with stage.agent():
         PLACE.rename("run/away")
         PLACE.symlink_to("away")
@@ -21,7 +21,7 @@ async def test_a_link_in_its_place_is_named_at_once(stage: Scene) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-async def test_a_strangers_directory_in_its_place_is_named_at_once(stage: Scene) -> None:
+async def test_a_directory_of_another_user_is_reported(stage: Scene) -> None:
     async with stage.agent():
         PLACE.rename("run/away")
         PLACE.mkdir()
@@ -32,7 +32,7 @@ async def test_a_strangers_directory_in_its_place_is_named_at_once(stage: Scene)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-async def test_a_directory_that_was_given_to_its_owner_on_purpose_is_no_strangers(stage: Scene) -> None:
+async def test_a_directory_of_the_configured_owner_is_not_reported(stage: Scene) -> None:
     async with stage.agent(stage.configuration(sinks=[{"type": "files", "directory": f"./{PLACE}", "owner": 4242}])):
         os.chown(PLACE, 4242, -1)
         _, text = await stage.doctor()
