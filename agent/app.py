@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-STARTED = 5.0
-"""Seconds after which what is loaded at a start is, and garbage is looked for as usual."""
+STARTUP_SECONDS = 5.0
+"""After these all modules are loaded, and garbage collection starts."""
 
 
 class _Stopped(Exception):  # noqa: N818  # no error: it ends the group
@@ -49,7 +49,7 @@ class _Stopped(Exception):  # noqa: N818  # no error: it ends the group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What both ways of running have."""
+    """The parts that `run` and `once` share."""
 
     store: Store
     toolbox: Toolbox
@@ -59,7 +59,7 @@ class Parts:
 
 
 async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
-    """The daemon: returns after SIGTERM or SIGINT. Raises ConfigError where something cannot be opened."""
+    """Run the daemon until SIGTERM or SIGINT. Raises ConfigError if a listener or a file cannot be opened."""
     clock = WallClock()
     stop, now = asyncio.Event(), asyncio.Event()
 
@@ -89,7 +89,7 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
             tasks.start("events", recorder.run)
             if parts.keyring:
                 tasks.start("issuer", parts.keyring.run)
-            asyncio.get_running_loop().call_later(STARTED, _collect)
+            asyncio.get_running_loop().call_later(STARTUP_SECONDS, _collect)
             log.info("agent.started", identities=len(config.identities), control=config.control.socket)
             await stop.wait()
             delay = reloader.running.shutdown.delay.seconds
@@ -101,7 +101,7 @@ async def serve(path: Path, config: Config, environ: Mapping[str, str]) -> None:
 
 
 async def once(config: Config, environ: Mapping[str, str], limit: float) -> list[str]:
-    """Delivers every identity once, within so many seconds; returns why each that was not delivered was not."""
+    """Deliver every identity once, within `limit` seconds; return a reason for each that was not delivered."""
     clock = WallClock()
     undelivered: list[str] = []
     try:
@@ -110,7 +110,7 @@ async def once(config: Config, environ: Mapping[str, str], limit: float) -> list
             await ledger.open(keep=False)
             supervisor = Supervisor(parts.store, parts.toolbox, Tasks(group, parts.store, parts.toolbox), environ, ledger)
             stack.push_async_callback(supervisor.close)
-            asyncio.get_running_loop().call_later(STARTED, _collect)
+            asyncio.get_running_loop().call_later(STARTUP_SECONDS, _collect)
             await supervisor.apply(config)
             try:
                 async with asyncio.timeout(limit):
@@ -145,7 +145,7 @@ async def _parts(config: Config, clock: Clock, environ: Mapping[str, str]) -> As
 
 
 async def _publish(stack: AsyncExitStack, config: Config, parts: Parts, capacity: Capacity) -> None:
-    """The issuer's documents, before anybody is shown a token: a cloud fetches them at once."""
+    """Serve the issuer's documents before any token is sent: a cloud fetches them at once."""
     issuer = parts.toolbox.issuer
     if config.issuer and issuer:
         from agent.serving.discovery import answering  # noqa: PLC0415  # aiohttp.web, which `once` does without

@@ -1,4 +1,4 @@
-"""What a JWT says of itself, read without verifying it: the agent carries tokens, who trusts them verifies them.
+"""Claims of a JWT, read without verification: the agent carries tokens, and the service that trusts one verifies it.
 
 Read with base64 and JSON rather than PyJWT, which would load cryptography: 8 MiB that a sidecar need not have.
 """
@@ -14,21 +14,21 @@ from agent.errors import Rejected
 from agent.model import IdentityToken, Secret
 from agent.parsing import json_object
 
-LONGEST = 64 * 1024
-"""Bytes: a longer text is no token that any service would take."""
+MAX_TOKEN_BYTES = 64 * 1024
+"""No service accepts a longer token."""
 COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 """A signed JWT (RFC 7515, section 7.1): nothing in it can break a header, a line or a URL it is put into."""
-LATEST = 250_000_000_000
-"""Seconds since 1970, the year 9892: a later time cannot be reckoned with, and is taken for none."""
+MAX_TIME_SECONDS = 250_000_000_000
+"""Since 1970, the year 9892: datetime cannot calculate with a later time, so the agent ignores it."""
 
 
 def read_token(
     text: str, *, whose: str, now: datetime, given_expiry: datetime | None = None, companions: Mapping[str, str] | None = None
 ) -> IdentityToken:
-    """The token with its own times; effective expiry is the earliest that anybody named.
+    """Return the token with its own times; the effective expiry is the earliest that token or giver names.
 
-    `whose` names the identity or place for the message; `given_expiry` is what the giver said beside the token
-    (Kubernetes `status.expirationTimestamp`). Raises Rejected where this is not a JWT with an expiry.
+    `whose` names the identity or place for the message; `given_expiry` is the one that the giver sent beside the token
+    (Kubernetes `status.expirationTimestamp`). Raises Rejected unless this is a JWT with an expiry.
     """
     claims = _claims(text, whose)
     expiries = [_time(claims.get("exp")), _time(_warn_after(claims)), given_expiry]
@@ -58,9 +58,9 @@ def key_id(text: str) -> str:
 
 
 def _claims(text: str, whose: str) -> dict[str, Any]:
-    """The payload as an object. Raises Rejected."""
+    """Return the payload as an object. Raises Rejected."""
     try:
-        if len(text) > LONGEST or not COMPACT.fullmatch(text):
+        if len(text) > MAX_TOKEN_BYTES or not COMPACT.fullmatch(text):
             raise ValueError  # noqa: TRY301  # one message for all that can be wrong
         parts = text.split(".")
         _object(parts[0])
@@ -93,7 +93,7 @@ def _account_uid(claims: Mapping[str, Any]) -> str:
 
 def _time(value: object) -> datetime | None:
     """A NumericDate (RFC 7519, section 2: seconds since 1970, UTC)."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LATEST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_TIME_SECONDS:
         return None
     return datetime.fromtimestamp(value, UTC)
 

@@ -1,4 +1,4 @@
-"""Logs: structured, to standard error, one event a line; a last net under everything that might look like a secret."""
+"""Logs: structured, to standard error, one event a line; a filter removes whatever looks like a secret."""
 
 import logging
 import re
@@ -15,11 +15,11 @@ from agent.sanitize import plain
 
 Format = Literal["json", "console"]
 TOKEN = re.compile(r"eyJ[\w-]{5,}\.[\w-]+\.[\w-]*|(?<=://)[^/\s]+(?=@)")
-"""What a JWT, or user and password in a URL, look like."""
+"""A JWT, or the user and password of a URL."""
 
 
 def set_up(level: str = "info", form: Format = "json") -> None:
-    """Once, at the start of a command."""
+    """Configure structlog and logging, once, at the start of a command."""
     shared: list[Any] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -42,17 +42,17 @@ def set_up(level: str = "info", form: Format = "json") -> None:
 
 
 def _fallen(error: BaseException | None) -> None:
-    """What nobody caught, without what it says: that may hold a secret."""
+    """Log an uncaught exception without its message, which may hold a secret."""
     structlog.get_logger().critical("exception.uncaught", error=type(error).__name__, frames=frames(error) if error else [])
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Nothing that holds or resembles a token goes out, whoever logged it."""
+    """Replace every value that holds or resembles a token."""
     return {key: value if key.startswith("_") else _shown(value) for key, value in event.items()}
 
 
 def still(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """No text steers the terminal that it is shown on."""
+    """Remove the control characters that would steer a terminal."""
     return {key: plain(value) if isinstance(value, str) else value for key, value in event.items()}
 
 
@@ -69,7 +69,7 @@ def _shown(value: Any) -> Any:
 
 
 def _tidy(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A library's record: its text, and an exception's kind and place, but not what the exception says."""
+    """Reduce a library's record to its text and an exception's kind and place, without the exception's message."""
     record = event.pop("_record", None)
     event.pop("_from_structlog", None)
     if record is not None:

@@ -1,4 +1,4 @@
-"""What Prometheus sees. Gauges are worked out from the store when it asks; counters come from the tally."""
+"""Metrics for Prometheus: gauges are computed from the store at each scrape, counters come from `counters.py`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ from agent.schedule import State
 from agent.store import Store
 
 if TYPE_CHECKING:
-    # Loaded by the first scrape, once: 18 ms that would come before the first token, and 2 MiB for nothing where nobody scrapes.
+    # Loaded by the first scrape, once: 18 ms that would come before the first token, and 2 MiB that an agent without scrapes would waste.
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 RESULTS = ("success", "unchanged", *Reaction)
@@ -56,7 +56,7 @@ class Collector:
         for profile, _ in entries:
             counts[self._store.state(profile.name, now)] += 1
             known.add_metric([profile.name, profile.source, profile.provider], 1)
-        tokens = _gauge("wi_agent_tokens", "Identities by state, the worst of what is held and what lies in each sink.", labels=["state"])
+        tokens = _gauge("wi_agent_tokens", "Identities by state, the worst of the grant and of what each sink stores.", labels=["state"])
         for state, count in counts.items():
             tokens.add_metric([state.value], count)
         yield tokens
@@ -68,7 +68,7 @@ class Collector:
         issued = _gauge("wi_agent_token_issued_timestamp_seconds", "When what the agent holds was issued, Unix time.", labels=labels)
         delivered = _gauge(
             "wi_agent_delivered_expiry_timestamp_seconds",
-            "When what lies in the sink expires, read back from there, Unix time.",
+            "When the delivered files expire, read back from the sink, Unix time.",
             labels=["identity", "sink", "kind"],
         )
         failures = _gauge("wi_agent_refresh_failures_consecutive", "Failed refreshes since the last good one.", labels=["identity"])
@@ -105,13 +105,11 @@ class Collector:
         yield _counter("wi_agent_writes", "Writes to sinks, by result.", ["sink", "result"], writes)
         yield _counter(
             "wi_agent_stale_tokens",
-            "Credentials handed out while stale or inside their margin.",
+            "Credentials served while stale or inside their margin.",
             ["identity", "via"],
             handed | counters.handed_out_stale,
         )
-        yield _counter(
-            "wi_agent_valid_tokens", "Credentials handed out in good time.", ["identity", "via"], handed | counters.handed_out_valid
-        )
+        yield _counter("wi_agent_valid_tokens", "Credentials served in good time.", ["identity", "via"], handed | counters.handed_out_valid)
         yield _counter(
             "wi_agent_metadata_requests",
             "Requests to the metadata endpoint, by dialect and status code.",

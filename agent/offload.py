@@ -19,7 +19,7 @@ MEMORY = frozenset({"tmpfs", "ramfs"})
 
 
 def memory_backed(path: Path) -> bool:
-    """Whether the nearest directory of this path that exists lies in memory. False where that cannot be told."""
+    """Return whether the nearest existing directory of this path is in memory; False if that is unknown."""
     try:
         while not path.exists() and path != path.parent:
             path = path.parent
@@ -56,7 +56,7 @@ async def in_thread(name: str, call: Callable[[], T]) -> T:
         try:
             loop.call_soon_threadsafe(settle, result, error)
         except RuntimeError:
-            pass  # the loop has ended: nobody waits for this any more
+            pass  # the loop has ended, and with it every task that waited
 
     threading.Thread(target=run, name=name, daemon=True).start()
     with within(None):  # a disk that hangs is not a task that does

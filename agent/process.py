@@ -1,4 +1,4 @@
-"""What the process does to itself before anything else: nobody may read its memory, it leaves no core file, and files do not run out."""
+"""Hardening at the start of the process: no process reads its memory, it leaves no core file, files do not run out."""
 
 import ctypes
 import resource

@@ -1,15 +1,27 @@
-"""What is known of one identity at one moment, and how that stands. The store keeps these; everybody may read them."""
+"""The record of one identity at one moment and its state. The store keeps the records; every reader may use them."""
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
 from agent.errors import Reaction, RefreshError
 from agent.model import Delivery, Grant, Key, Secret
 from agent.schedule import Policy, Span, State, state_of, worst
 
 UNSEEN = "its ServiceAccount cannot be seen"
+
+
+class WakeReason(StrEnum):
+    """Why a keeper acts ahead of its due time."""
+
+    RENEW = "renew"
+    """An operator has asked for a renewal."""
+    CHANGED = "changed"
+    """The source has reported a change."""
+    WANTED = "wanted"
+    """A client waits for a credential."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +41,7 @@ class Profile:
     dialects: tuple[str, ...] = ()
     """How it is served."""
     authorization: Secret | None = None
-    """What a client has to present, in the dialects that can."""
+    """The authorization that clients send, in the dialects that have one."""
     account_uid: str = ""
     """Of the ServiceAccount as it was seen when the identity was started; empty if none was seen."""
     follows: bool = False
@@ -71,14 +83,14 @@ class SinkStatus:
     delivery: Delivery | None = None
     failure: Failure | None = None
     losses: int = 0
-    """How often what had been delivered was found gone, or another's: somebody else writes there, or moves it."""
+    """How often a delivery was missing or changed: another process writes to the sink, or moves it."""
     lost_at: datetime | None = None
     """When last."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Observation:
-    """What the watch of an identity's ServiceAccount has found; its follower keeps this up to date."""
+    """The last observation of an identity's ServiceAccount; its watcher keeps this up to date."""
 
     exists: bool = False
     """By the newest that was seen."""
@@ -111,7 +123,7 @@ class Record:
     """When the keeper will act next."""
     failure: Failure | None = None
     note: str = ""
-    """Something an operator should know that is no failure."""
+    """A message for the operator that is not a failure."""
     account: Observation | None = None
     """Of the ServiceAccount; None for identities of other sources."""
     sink_statuses: dict[str, SinkStatus] = field(default_factory=dict)
@@ -123,8 +135,8 @@ class Record:
     endings: int = 0
     """How often what was held was withdrawn: each courier withdraws once for each, whatever is granted meanwhile."""
     ended: bool = False
-    """What was held was withdrawn, and nothing has been granted since: sinks are to hold nothing."""
-    asked: set[str] = field(default_factory=set)
+    """The grant was withdrawn and none has replaced it: couriers empty the sinks."""
+    asked: set[WakeReason] = field(default_factory=set)
     """Why the keeper was woken: renew, changed, wanted."""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -143,7 +155,7 @@ def credential_span(grant: Grant) -> Span | None:
 
 
 def serving_span(grant: Grant) -> Span | None:
-    """The life of what is handed out: the credential's, or the token's where nothing was exchanged."""
+    """Return the life of what is served: the credential's, or the token's if nothing was exchanged."""
     return credential_span(grant) or token_span(grant)
 
 
@@ -153,7 +165,7 @@ def held_state(grant: Grant, profile: Profile, now: datetime) -> State:
 
 
 def sink_state(record: Record, sink: str, profile: Profile, now: datetime) -> State:
-    """How what lies in a sink stands."""
+    """Return the state of a sink's content."""
     sink_status = record.sink_statuses.get(sink)
     found = sink_status.delivery if sink_status else None
     if found is None:

@@ -9,28 +9,28 @@ from agent.model import Secret
 
 QUOTED = 12
 """Characters in a row of a secret that make a text unfit to be shown."""
-LONGEST = 400
-"""Characters of somebody else's words that are repeated."""
-LONGEST_READ = 4096
-"""Characters of somebody else's words that are looked at: the rest could only be shown if all of these steered a terminal."""
-LONGEST_HEADER = 64
-"""Characters of a Retry-After: the longest form of a date has fewer than 40."""
-LONGEST_WAIT_SECONDS = 86400.0
+MAX_QUOTED_CHARACTERS = 400
+"""Of a foreign text that the agent repeats."""
+MAX_READ_CHARACTERS = 4096
+"""Of a foreign text that the agent reads: later ones could only be shown if all of these steered a terminal."""
+MAX_RETRY_AFTER_CHARACTERS = 64
+"""The longest form of a date has fewer than 40."""
+MAX_RETRY_AFTER_SECONDS = 86400.0
 
 
 def seconds(header: str, now: datetime) -> float | None:
     """Return the seconds of a Retry-After (RFC 9110, section 10.2.3): a number or a date, at most a day; None if it is neither."""
-    if len(header) > LONGEST_HEADER:
+    if len(header) > MAX_RETRY_AFTER_CHARACTERS:
         return None
     try:
         wait = float(header)
     except ValueError:
         wait = _until(header, now)
-    return min(max(0.0, wait), LONGEST_WAIT_SECONDS) if math.isfinite(wait) else None
+    return min(max(0.0, wait), MAX_RETRY_AFTER_SECONDS) if math.isfinite(wait) else None
 
 
 def _until(date: str, now: datetime) -> float:
-    """Return the seconds until then, NaN if it is not a date. The email package raises all of these for a date that nobody writes."""
+    """Return the seconds until then, NaN if it is not a date. For absurd dates the email package raises all of these."""
     try:
         moment = parsedate_to_datetime(date)
         return (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds()
@@ -45,13 +45,13 @@ def quotes(text: str, secrets: Sequence[Secret]) -> bool:
 
 
 def repeatable(text: str, secrets: Sequence[Secret]) -> str:
-    """Return the words as one line of at most `LONGEST` characters; empty if they repeat a secret.
+    """Return the words as one line of at most `MAX_QUOTED_CHARACTERS` characters; empty if they repeat a secret.
 
     The search for secrets goes over what could be shown and one stretch beyond, so a secret at the cut is found; and over
     the text without its control characters, since a secret with those between its letters would be whole when shown.
     """
-    shown = plain(text[:LONGEST_READ])[: LONGEST + QUOTED]
-    return "" if quotes(shown, secrets) else shown[:LONGEST]
+    shown = plain(text[:MAX_READ_CHARACTERS])[: MAX_QUOTED_CHARACTERS + QUOTED]
+    return "" if quotes(shown, secrets) else shown[:MAX_QUOTED_CHARACTERS]
 
 
 def plain(text: str) -> str:

@@ -1,4 +1,4 @@
-"""When a thing is due, when to try again, and how stale it is. Arithmetic only; see docs/concepts.md."""
+"""Due times, retry delays and staleness. Arithmetic only; see docs/concepts.md."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,17 +8,17 @@ from random import Random
 from agent.errors import Reaction
 
 UNCHANGED_FLOOR = 30.0
-"""Seconds: a refresh that brought nothing newer is not repeated sooner."""
-SOONEST = 1.0
-"""Seconds: what has just been brought is not due sooner, whatever times it carries."""
+"""Seconds. Never repeat a refresh sooner that brought nothing newer."""
+MIN_REFRESH_INTERVAL = 1.0
+"""Seconds. Never refresh again sooner than this after a fetch, whatever the token's timestamps say."""
 RETRY_AFTER_CAP = 600.0
-"""Seconds: the longest that somebody's Retry-After is obeyed."""
+"""Seconds. A longer Retry-After is shortened to this."""
 LAST_ATTEMPT_SECONDS = 10.0
-"""Before the expiry of what is held: from then on no Retry-After is obeyed, so that an attempt can still end in time."""
+"""Before expiry. A Retry-After never reaches into this time, so that a last attempt can still end in time."""
 NOT_READY_CAP = 10.0
-"""Seconds between tries of something that is expected to pass by itself."""
-LONGEST_DELAY = 86400.0
-"""Seconds: the longest pause after failures, whatever was configured."""
+"""Seconds between attempts while a failure is expected to pass by itself."""
+MAX_DELAY_SECONDS = 86400.0
+"""Between attempts after failures, whatever the configuration says."""
 MARGIN_SHARE = 0.75
 """Of a lifetime: a margin beyond it leaves too little to live on."""
 
@@ -73,7 +73,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Seconds between tries after failures."""
+    """Seconds between attempts after failures."""
 
     initial: float = 1.0
     max: float = 60.0
@@ -99,24 +99,24 @@ def refresh_due(span: Span, policy: Policy, fraction: float = 0.0) -> datetime:
 
 
 def use_ends(span: Span, policy: Policy) -> datetime:
-    """When it has to be withdrawn: at its expiry, or sooner by `max_use`."""
+    """Return the time of withdrawal: expiry, or `max_use` if that is sooner."""
     if policy.max_use is None:
         return span.expires_at
     return span.issued_at + timedelta(seconds=min(policy.max_use, span.lifetime))
 
 
 def soonest_due(span: Span, policy: Policy, now: datetime) -> datetime:
-    """Before when something that was brought just now is not due again, however old it was when it came.
+    """Return the time before which a new token or credential is not due again, however old it was on arrival.
 
-    A giver whose clock is behind ours, or who hands out what it has kept for long, is else asked without a pause. For
+    Otherwise an issuer whose clock is behind, or that serves a cached token, would be asked without a pause. For
     what is new when it comes this is never later than `refresh_due`.
     """
     share = min(1 - MARGIN_SHARE, max(policy.at - policy.jitter, policy.at / 2))
-    return now + timedelta(seconds=max(SOONEST, min(UNCHANGED_FLOOR, policy.max_age, share * span.remaining(now))))
+    return now + timedelta(seconds=max(MIN_REFRESH_INTERVAL, min(UNCHANGED_FLOOR, policy.max_age, share * span.remaining(now))))
 
 
 def unchanged_due(span: Span, policy: Policy, now: datetime, fraction: float = 0.0) -> datetime:
-    """When to try again after a refresh brought the same expiry: at half of what remains, not sooner than the floor.
+    """Return the next time after a refresh with the same expiry: half of what remains, not sooner than the floor.
 
     Nor later than was due anyway, where the refresh was asked for ahead of its time.
     """
@@ -133,13 +133,13 @@ def backoff_seconds(failures: int, *, first: float, longest: float) -> float:
 def retry_delay(
     reaction: Reaction, failures: int, backoff: Backoff, random: Random, *, remaining: float | None = None, retry_after: float | None = None
 ) -> float:
-    """Seconds until the next try after so many failures in a row (at least one).
+    """Return the seconds until the next attempt after so many failures in a row (at least one).
 
     Exponential with half of it jitter, from `initial` on; sooner as expiry nears (at the latest after a quarter of
     what `remaining` is left); what must be changed by a person is tried at the slow end from the start. A Retry-After is
     obeyed as long as what is held outlives it.
     """
-    ceiling = min(NOT_READY_CAP if reaction is Reaction.NOT_READY else LONGEST_DELAY, backoff.max)
+    ceiling = min(NOT_READY_CAP if reaction is Reaction.NOT_READY else MAX_DELAY_SECONDS, backoff.max)
     delay = ceiling if reaction.needs_a_change else backoff_seconds(failures + 1, first=backoff.initial, longest=ceiling)
     if remaining is not None and remaining > 0:
         delay = min(delay, remaining / 4)
@@ -156,7 +156,7 @@ def stale_after(span: Span, policy: Policy) -> datetime:
 
 
 def state_of(span: Span | None, policy: Policy, now: datetime) -> State:
-    """Of a token or credential by itself, whoever holds it."""
+    """Return the state of a token or credential by itself."""
     if span is None:
         return State.MISSING
     if now >= span.expires_at:

@@ -1,4 +1,4 @@
-"""The waist: what each identity holds and how it was delivered. Keepers and couriers write it; everybody may read it.
+"""The store: what each identity holds and how it was delivered. Keepers and couriers write it; all others read it.
 
 Nothing here touches a network or a disk. All methods run on the event loop, so no lock is needed.
 """
@@ -10,14 +10,14 @@ from datetime import UTC, datetime, timedelta
 
 from agent.errors import NotReady, RefreshError, Rejected
 from agent.model import Delivery, Grant, Key
-from agent.record import Failure, Profile, Record, SinkStatus, held_state, serving_span, sink_state
+from agent.record import Failure, Profile, Record, SinkStatus, WakeReason, held_state, serving_span, sink_state
 from agent.schedule import State, worst
 
 NEVER = datetime.min.replace(tzinfo=UTC)
 VARIANTS = 16
-"""The most run-time variants an identity may have at a time."""
+"""Maximum of run-time variants of an identity at a time."""
 VARIANT_REST = timedelta(seconds=10)
-"""A run-time variant that no client has asked for in this time gives its place to another. It bounds the exchanges, too, that a client
+"""A run-time variant that no client has asked for in this time may be dropped for another. It bounds the exchanges, too, that a client
 causes by asking for one variant after the other."""
 RENEW_EVERY = timedelta(seconds=10)
 """A person may have one identity renewed no more often."""
@@ -44,7 +44,7 @@ class Store:
         return self._profiles.get(name)
 
     def record(self, key: Key) -> Record | None:
-        """What is known under the key, or None."""
+        """Return the record of the key, or None."""
         return self._records.get(key)
 
     def records(self, name: str) -> Iterator[Record]:
@@ -54,9 +54,9 @@ class Store:
     # who belongs
 
     def enrol(self, profile: Profile) -> Record:
-        """Takes up an identity, or its changed settings; what it holds stays until something newer is granted.
+        """Add an identity or its changed settings; its grant stays until a newer one replaces it.
 
-        What failed under other settings is forgotten: nobody tries that again, and it may be why they were changed.
+        Failures under other settings are dropped: no keeper retries those, and they may be the reason for the change.
         """
         before = self._profiles.get(profile.name)
         if before and before.digest != profile.digest:
@@ -71,13 +71,13 @@ class Store:
         return record
 
     def forget(self, name: str) -> None:
-        """The identity is gone: whatever it held can no longer be had here."""
+        """Remove the identity and everything it held."""
         self._profiles.pop(name, None)
         for record in list(self.records(name)):
             self.drop(record.key)
 
     def drop(self, key: Key) -> None:
-        """One record goes; whoever waits on it is told, and its keeper ends."""
+        """Remove one record: its readers wake up and its keeper ends."""
         record = self._records.pop(key, None)
         if record:
             record.grant = None
@@ -87,7 +87,7 @@ class Store:
     # what keepers and couriers say
 
     def granted(self, grant: Grant) -> Grant:
-        """Remembers a newer grant, numbers it, and tells everybody who follows. The record must exist."""
+        """Store a newer grant, number it, and wake its readers. The record must exist."""
         record = self._records[grant.key]
         record.generations += 1
         numbered = replace(grant, generation=record.generations)
@@ -96,7 +96,7 @@ class Store:
         return numbered
 
     def end(self, key: Key) -> None:
-        """What is held under the key can no longer be had, although it still works; couriers withdraw it. Its keeper goes on."""
+        """End a grant that still works: couriers withdraw it, and its keeper goes on."""
         record = self._records.get(key)
         if record and not (record.ended and record.grant is None):
             record.grant, record.ended, record.endings = None, True, record.endings + 1
@@ -115,7 +115,7 @@ class Store:
             self._tell(record)
 
     def settled(self, key: Key) -> None:
-        """What a failed attempt owed was brought by another."""
+        """Clear a failure: another loop has fetched what was due."""
         record = self._records.get(key)
         if record and record.failure:
             record.failure = None
@@ -156,31 +156,31 @@ class Store:
     # what readers ask
 
     def newest(self, key: Key) -> Grant | None:
-        """What the key holds, expired or not; None where it holds nothing."""
+        """Return the key's grant, expired or not, or None."""
         record = self._records.get(key)
         return record.grant if record else None
 
     def usable(self, key: Key, now: datetime) -> Grant | None:
-        """What the key holds, if it still works."""
+        """Return the key's grant if it still works."""
         grant = self.newest(key)
         span = grant and serving_span(grant)
         return grant if span and span.expires_at > now else None
 
-    async def want(self, key: Key, now: datetime, patience: float) -> Grant:
-        """A grant that works: the one at hand, or the one that arrives within `patience` seconds.
+    async def want(self, key: Key, now: datetime, seconds: float) -> Grant:
+        """Return a grant that works: the current one, or one that arrives within `seconds`.
 
         Asking wakes the keeper, except from its back-off: a herd cannot make a storm. Raises NotReady with why
         there is none, Rejected for an identity that does not exist or one variant too many. Of too many variants, the one
         used least recently is dropped, unless it has just been used.
         """
-        record = self._records.get(key) or self._welcome(key, now)
+        record = self._records.get(key) or self.open_variant(key, now)
         record.used_at = now
         if grant := self.usable(key, now):
             return grant
         if record.failure is None:
-            self._ask(record, "wanted")
+            self._ask(record, WakeReason.WANTED)
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(seconds):
                 while self._records.get(key) is record:
                     await record.news.wait()
                     if record.grant and (span := serving_span(record.grant)) and span.expires_at > now:
@@ -202,13 +202,13 @@ class Store:
             return False
         for record in records:
             record.renewed_at = now
-            self._ask(record, "renew")
+            self._ask(record, WakeReason.RENEW)
         return True
 
     def nudge(self, key: Key) -> None:
         """The source may have something newer."""
         if record := self._records.get(key):
-            self._ask(record, "changed")
+            self._ask(record, WakeReason.CHANGED)
 
     async def change(self) -> None:
         """Returns at the next change of anything."""
@@ -229,7 +229,7 @@ class Store:
         return worst([held_state(record.grant, profile, now), *(sink_state(record, sink, profile, now) for sink in profile.sinks)])
 
     def delivered(self, name: str, now: datetime) -> bool:
-        """Whether it is held and lies in every sink, and nothing of that has expired."""
+        """Return whether every sink stores it, and nothing of that has expired."""
         return self.state(name, now) not in {State.MISSING, State.EXPIRED}
 
     def ready(self, now: datetime) -> bool:
@@ -238,7 +238,7 @@ class Store:
 
     # inside
 
-    def _welcome(self, key: Key, now: datetime | None = None) -> Record:
+    def open_variant(self, key: Key, now: datetime | None = None) -> Record:
         profile = self._profiles.get(key.identity)
         if profile is None:
             raise Rejected(f"there is no identity {key.identity}")
@@ -254,7 +254,7 @@ class Store:
         self.newcomers.put_nowait(key)
         return record
 
-    def _ask(self, record: Record, reason: str) -> None:
+    def _ask(self, record: Record, reason: WakeReason) -> None:
         record.asked.add(reason)
         record.wake.set()
 

@@ -1,4 +1,4 @@
-"""Which access token a resource means that somebody asks for at run time."""
+"""Grammar of run-time variants: the access token that a requested resource means."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from agent.claims import LONGEST, read_token
+from agent.claims import MAX_TOKEN_BYTES, read_token
 from agent.errors import Rejected
 from tests.fakes import START
 
@@ -106,7 +106,7 @@ def test_odd_private_claims_are_passed_over(private):
         jwt(payload=b"[" * 20000),
         jwt(header=["RS256"], exp=NOW + 60),
         "a.b.c",
-        jwt(exp=NOW + 60, pad="x" * LONGEST),
+        jwt(exp=NOW + 60, pad="x" * MAX_TOKEN_BYTES),
     ],
 )
 def test_what_is_no_jwt_is_refused_without_being_repeated(text):

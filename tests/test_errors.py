@@ -18,7 +18,7 @@ REFUSED, UNROUTED = "[Errno 111] Connect call failed ('127.0.0.1', 1)", "[Errno 
         (OSError(), "no reason given"),
     ],
 )
-def test_why_nobody_was_reached_is_said_in_the_systems_words_whatever_asyncio_makes_of_them(error: OSError, said: str) -> None:
+def test_a_failed_connection_is_explained_in_the_systems_words(error: OSError, said: str) -> None:
     assert unreachable(error) == said
 
 

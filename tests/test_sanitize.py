@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from agent.model import Secret
-from agent.sanitize import LONGEST, LONGEST_READ, quotes, repeatable, seconds
+from agent.sanitize import MAX_QUOTED_CHARACTERS, MAX_READ_CHARACTERS, quotes, repeatable, seconds
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECRETS = [Secret("header.payload-0123456789.signature")]
@@ -41,7 +41,7 @@ def test_twelve_characters_of_a_secret_are_a_quotation(text: str, found: bool) -
 
 def test_words_are_repeated_on_one_line_and_not_for_ever() -> None:
     assert repeatable("one\r\ntwo\x1b[2J\u202ex", SECRETS) == "onetwo[2Jx"
-    assert len(repeatable("x" * 1000, SECRETS)) == LONGEST
+    assert len(repeatable("x" * 1000, SECRETS)) == MAX_QUOTED_CHARACTERS
     assert repeatable("the payload-0123456789", SECRETS) == ""
 
 
@@ -67,7 +67,7 @@ def test_a_retry_after_of_years_is_a_day() -> None:
     assert seconds("99999999", NOW) == seconds("Fri, 31 Dec 2027 23:59:59 GMT", NOW) == 86400.0
 
 
-@pytest.mark.parametrize("before", range(LONGEST - 24, LONGEST + 24))
+@pytest.mark.parametrize("before", range(MAX_QUOTED_CHARACTERS - 24, MAX_QUOTED_CHARACTERS + 24))
 def test_a_secret_at_the_cut_is_shown_by_eleven_characters_at_most(before: int) -> None:
     secret = SECRETS[0].reveal()
     shown = repeatable(" " * before + secret, SECRETS)
@@ -98,5 +98,5 @@ class Counting(str):
 
 def test_eight_megabytes_of_words_are_cut_before_they_are_read() -> None:
     Counting.looked_at = 0
-    assert len(repeatable(Counting("word " * 1_600_000), SECRETS)) == LONGEST
-    assert Counting.looked_at <= LONGEST_READ
+    assert len(repeatable(Counting("word " * 1_600_000), SECRETS)) == MAX_QUOTED_CHARACTERS
+    assert Counting.looked_at <= MAX_READ_CHARACTERS

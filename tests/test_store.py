@@ -82,7 +82,7 @@ def test_changed_settings_leave_what_is_held_until_something_newer_is_granted(st
 
 def test_an_identity_that_is_gone_can_no_longer_be_had(store):
     grant = store.granted(a_grant())
-    store.granted(a_grant(store._welcome(Key("demo", "v")).key))
+    store.granted(a_grant(store.open_variant(Key("demo", "v")).key))
     store.forget("demo")
     assert not list(store.profiles())
     assert store.newest(grant.key) is store.newest(Key("demo", "v")) is None
@@ -219,7 +219,7 @@ async def test_requests_that_wait_for_a_variant_that_gives_way_are_answered(stor
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def test_configured_variants_are_there_from_the_start_and_take_no_place_of_those_asked_for(store):
+async def test_configured_variants_exist_from_the_start_beside_requested_ones(store):
     profile = a_profile("other", variants=tuple(f"c{number}" for number in range(20)))
     store.enrol(profile)
     assert [record.key.variant for record in store.records("other")] == ["", *profile.variants]
@@ -252,7 +252,7 @@ def test_a_renewal_is_taken_once_in_ten_seconds(store):
 
 def test_a_renewal_is_of_the_variants_too_and_of_nobody_else(store):
     store.enrol(a_profile("demo2"))
-    variant = store._welcome(Key("demo", "v"))
+    variant = store.open_variant(Key("demo", "v"))
     assert store.renew("demo", START)
     assert "renew" in variant.asked
     assert not store.record(Key("demo2")).asked

@@ -1,6 +1,6 @@
-"""One request to a cloud over the process's shared session: no redirect, no environment, no answer without end.
+"""One request to a cloud over the process's shared session: no redirect, no environment, no unlimited response.
 
-What cannot be had of it is a failure named by its reaction, with nothing of the request in it or behind it.
+A failed request raises an error named by its reaction, which neither quotes the request nor refers to it.
 """
 
 import errno
@@ -17,19 +17,19 @@ from agent.settings import Url
 if TYPE_CHECKING:
     import aiohttp
 
-LIMIT = 256 * 1024
-"""Bytes: an answer with a token has less than twenty thousand."""
-ERROR_LIMIT = 64 * 1024
-"""Bytes of an answer that is an error; of a longer one only its status and headers are used."""
-PATIENCE = 10.0
-"""Seconds that one request may take, all in all."""
-CONNECT = 5.0
-"""Seconds of the patience that reaching the host may take."""
+MAX_BODY_BYTES = 256 * 1024
+"""A response with a token has less than twenty thousand."""
+MAX_ERROR_BODY_BYTES = 64 * 1024
+"""Of a longer error response the agent uses only the status and the headers."""
+REQUEST_TIMEOUT_SECONDS = 10.0
+"""For one request, from connecting to the last byte."""
+CONNECT_TIMEOUT_SECONDS = 5.0
+"""The part of it that connecting may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpResponse:
-    """All of it."""
+    """A complete response."""
 
     status: int
     headers: Mapping[str, str]
@@ -37,7 +37,7 @@ class HttpResponse:
 
 
 class HttpClient:
-    """The way out of one identity. All of it from the agent's own configuration."""
+    """Sends the requests of one identity, as the agent's own configuration says."""
 
     def __init__(
         self,
@@ -46,18 +46,18 @@ class HttpClient:
         whose: str,
         ca_file: str | None = None,
         proxy: Url | None = None,
-        patience: float = PATIENCE,
+        timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> None:
         self._http = http
         self._whose = whose
-        """Empty where several identities share the way, and who asks names the one."""
+        """Empty if several identities share the client; then the caller adds the name."""
         self._ca_file = ca_file
         self._proxy = proxy
-        self._patience = patience
+        self._timeout = timeout
         self._authorities: tuple[tuple[float, int], ssl.SSLContext] | None = None
 
     async def send(self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None) -> HttpResponse:
-        """Asks once. Raises Unavailable or Rejected where there is no whole answer, or one that leads elsewhere."""
+        """Send one request. Raises Unavailable or Rejected unless a complete response arrives that is not a redirect."""
         host = urlsplit(url).netloc.rpartition("@")[2].lower()
         answer = await self._ask(method, url, host, headers or {}, body)
         if 300 <= answer.status < 400:
@@ -83,10 +83,10 @@ class HttpClient:
                     allow_redirects=False,
                     proxy=self._proxy.text if self._proxy else None,
                     ssl=authorities or True,
-                    timeout=aiohttp.ClientTimeout(total=self._patience, connect=min(CONNECT, self._patience)),
+                    timeout=aiohttp.ClientTimeout(total=self._timeout, connect=min(CONNECT_TIMEOUT_SECONDS, self._timeout)),
                 ) as response:
                     whole = bytearray()
-                    limit = LIMIT if response.status < 400 else ERROR_LIMIT
+                    limit = MAX_BODY_BYTES if response.status < 400 else MAX_ERROR_BODY_BYTES
                     async for chunk in response.content.iter_any():
                         whole += chunk
                         if len(whole) > limit:
@@ -95,7 +95,7 @@ class HttpClient:
                     if len(whole) <= limit or response.status >= 400:
                         body = bytes(whole) if len(whole) <= limit else b""
                         return HttpResponse(status=response.status, headers=response.headers, body=body)
-                    raise self._unavailable(f"{host} answered with more than {LIMIT // 1024} KiB")
+                    raise self._unavailable(f"{host} answered with more than {MAX_BODY_BYTES // 1024} KiB")
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise self._failure(error, host) from None
 
@@ -105,7 +105,7 @@ class HttpClient:
         match error:
             case TimeoutError():
                 return self._unavailable(
-                    f"{host} did not answer within {self._patience:g} s",
+                    f"{host} did not answer within {self._timeout:g} s",
                     "the agent tries on; if it stays, look for what drops packets on the way, or set provider.proxy",
                 )
             case aiohttp.ClientConnectorCertificateError():
@@ -138,7 +138,7 @@ class HttpClient:
                 return self._unavailable(f"{host} broke off the exchange ({type(error).__name__})")
 
     def _trusted(self) -> ssl.SSLContext | None:
-        """The authorities in `caFile`, read again when it changes; None for the system's. Raises Rejected."""
+        """Return the authorities in `caFile`, read again when it changes; None for the system's. Raises Rejected."""
         if not self._ca_file:
             return None
         try:
@@ -165,7 +165,7 @@ class HttpClient:
 
 
 def _target(headers: Mapping[str, str]) -> str:
-    """The host alone: the rest of a Location may repeat what was sent."""
+    """Return the host alone: the rest of a Location may repeat the request."""
     try:
         return urlsplit(headers.get("Location", "")).hostname or "itself"
     except ValueError:

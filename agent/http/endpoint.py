@@ -1,4 +1,4 @@
-"""The settings `endpoint` and `proxy` of a provider: what of them would let a token be seen, or is not taken there."""
+"""The settings `endpoint` and `proxy` of a provider: the values that would expose a token, or that have no effect."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from agent.settings import Address, Url
 
 
 def refused(endpoint: Url | None, proxy: Url | None, *, by: str) -> Iterator[tuple[str, str]]:
-    """What cannot be so: the field, and what is allowed. `by`: who is asked there."""
+    """Return each invalid field and its remedy. `by`: the service at the endpoint."""
     if endpoint and endpoint.shown != endpoint.text:
         yield "endpoint", f"holds a user or password, which {by} does not take"
     if endpoint and endpoint.scheme == "http" and not Address(endpoint.hostname, 0).loopback:

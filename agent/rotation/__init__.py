@@ -1,1 +1,1 @@
-"""Who keeps one identity fresh: the keeper asks source and provider, couriers write to the sinks."""
+"""Rotation of one identity: the keeper calls source and provider, couriers write to the sinks."""

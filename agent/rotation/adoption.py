@@ -1,4 +1,4 @@
-"""Takes over what an earlier process left in a sink, so that a restart asks nobody for anything and leaves no gap."""
+"""Adoption of an earlier process's files, so that a restart sends no request and leaves no gap."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from agent.store import Store
 
 log = structlog.get_logger()
 
-PATIENCE = 10.0
-"""Seconds that a sink may take to say what was left there."""
+ADOPTION_TIMEOUT_SECONDS = 10.0
+"""For one sink to read what an earlier process left."""
 
 
 async def adopt(sinks: Sequence[Sink], profile: Profile, source: Source, provider: Provider, store: Store, clock: Clock) -> None:
-    """From the first sink that vouches for what it holds; raises nothing, for what cannot be adopted is fetched anew."""
+    """Adopt from the first sink whose content passes every check. Raises nothing: the keeper fetches what was not adopted."""
     said = log.bind(identity=profile.name)
     for sink in sinks:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(ADOPTION_TIMEOUT_SECONDS):
                 prior = await sink.adopt()
             grant = _revive(prior, profile, provider, clock.now()) if prior else None
         except (RefreshError, TimeoutError) as error:
@@ -67,7 +67,7 @@ def _anothers(token: IdentityToken, profile: Profile) -> bool:
 
 
 def _revive(prior: PriorDelivery, profile: Profile, provider: Provider, now: datetime) -> Grant | None:
-    """The grant that these files hold, as far as it still works; None where that is too little. Raises Rejected."""
+    """Return the grant in these files, as far as it still works; None if that is too little. Raises Rejected."""
     credential = provider.restore(prior)
     if credential is None or (credential.expires_at and credential.expires_at <= now):
         return None

@@ -9,7 +9,7 @@ from agent.sanitize import repeatable
 
 UNCONFIRMED_RENEWAL_SECONDS = 3600
 """For which an identity is renewed whose principal its ServiceAccount names, once the agent may no longer watch it: the annotation
-may have changed since. What is valid is served until it ends."""
+may have changed since. A valid credential is served until it ends."""
 
 
 def confirm_account(profile: Profile, token: IdentityToken) -> None:
@@ -24,7 +24,7 @@ def confirm_account(profile: Profile, token: IdentityToken) -> None:
 def confirm_renewal(profile: Profile, account: Observation | None, now: datetime) -> None:
     """Raise Rejected if the agent has not been allowed to see for too long which principal the ServiceAccount names.
 
-    An API server that cannot be reached is no reason: then what was seen last holds.
+    While the API server cannot be reached, the last observation holds.
     """
     if not profile.follows or account is None or account.error is None or account.error.reaction is not Reaction.REJECTED:
         return

@@ -1,6 +1,6 @@
-"""Carries one identity's newest grant to one sink, and keeps looking that it is still there.
+"""Delivery of one identity's newest grant to one sink, checked every 10 s.
 
-What lies in the sink is read back, so that `status` and `/readyz` speak of what a workload reads, not of what was meant.
+The courier reads the sink back, so `status` and `/readyz` report what a workload reads.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from agent.store import Store
 
 log = structlog.get_logger()
 
-LOOK_EVERY = 10.0
-"""Seconds between read-backs."""
-PATIENCE = 10.0
-"""Seconds that a disk or an API server may take."""
+CHECK_INTERVAL_SECONDS = 10.0
+"""Between two read-backs."""
+SINK_TIMEOUT_SECONDS = 10.0
+"""For one call of a sink, which waits for a disk or an API server."""
 BACKOFF = Backoff(initial=1.0, max=10.0)
-"""What fails is local, or one's own cluster: worth looking at often."""
+"""Disks and the own cluster are near, so the courier retries often."""
 
 
 class Courier:
@@ -40,10 +40,10 @@ class Courier:
         self._log = log.bind(identity=identity, sink=sink.name)
         record = store.record(self._key)
         self._endings = record.endings if record else 0
-        """Those for which the sink has been emptied."""
+        """The number of endings for which the courier has emptied the sink."""
 
     async def carry(self) -> None:
-        """For ever."""
+        """Deliver until the identity is removed."""
         looked_at = look_at = self._clock.now()
         while (record := self._store.record(self._key)) is not None:
             sink_status = record.sink_statuses.get(self._sink.name)
@@ -60,19 +60,21 @@ class Courier:
                 continue
             error = await self._visit(record.grant, sink_status)
             looked_at = self._clock.now()
-            look_at = looked_at + timedelta(seconds=self._delay(error) if error else LOOK_EVERY)
+            look_at = looked_at + timedelta(seconds=self._delay(error) if error else CHECK_INTERVAL_SECONDS)
             if error:
                 await self._rest(looked_at, look_at, record.grant.generation)
 
     async def _withdraw(self, sink_status: SinkStatus | None, endings: int) -> None:
-        """Takes away what was delivered, or what an earlier process left; retries until nothing is left there."""
+        """Withdraw the delivery, or an earlier process's, and retry until the sink is empty."""
         error: RefreshError | None = None
         began = self._clock.now()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(SINK_TIMEOUT_SECONDS):
                 await self._sink.withdraw()
         except TimeoutError:
-            error = Unavailable(f"{self._key.identity}: {self._sink.name} has not answered for {PATIENCE:g} s", remedy="look at the volume")
+            error = Unavailable(
+                f"{self._key.identity}: {self._sink.name} has not answered for {SINK_TIMEOUT_SECONDS:g} s", remedy="look at the volume"
+            )
         except RefreshError as caught:
             error = caught
         except Exception as caught:  # noqa: BLE001  # as in _visit
@@ -95,21 +97,21 @@ class Courier:
         await self._rest(began, now + timedelta(seconds=self._delay(error)), generation)
 
     def _current(self, grant: Grant) -> bool:
-        """Whether it was granted under the settings that the sink was made for.
+        """Return whether it was granted under the settings that the sink was made for.
 
-        What earlier settings left stays where it lies: written here it would pass for what these ask for, after a restart too.
+        A grant of earlier settings is not written: after a restart it would be taken for one of these settings.
         """
         profile = self._store.profile(self._key.identity)
         return profile is not None and profile.digest == grant.digest
 
     async def _visit(self, grant: Grant, sink_status: SinkStatus | None) -> RefreshError | None:
-        """Delivers what is newer, or looks after what was delivered."""
+        """Deliver a newer grant, or check the delivered one."""
         found: Delivery | None = sink_status.delivery if sink_status else None
         carried = sink_status.generation if sink_status else 0
         error: RefreshError | None = None
         wrote = lost = False
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(SINK_TIMEOUT_SECONDS):
                 if carried >= grant.generation:
                     found = await self._sink.read()
                     if lost := not _is(found, grant):
@@ -120,7 +122,9 @@ class Courier:
                     carried, found = grant.generation, await self._sink.read()
                     self._confirm(found, grant)
         except TimeoutError:
-            error = Unavailable(f"{self._key.identity}: {self._sink.name} has not answered for {PATIENCE:g} s", remedy="look at the volume")
+            error = Unavailable(
+                f"{self._key.identity}: {self._sink.name} has not answered for {SINK_TIMEOUT_SECONDS:g} s", remedy="look at the volume"
+            )
         except RefreshError as caught:
             error = caught
         except Exception as caught:  # noqa: BLE001  # the other of the two places where a bug is kept to its identity
@@ -141,13 +145,14 @@ class Courier:
     def _confirm(self, found: Delivery | None, grant: Grant) -> None:
         if not _is(found, grant):
             raise Unavailable(
-                f"{self._key.identity}: {self._sink.name} does not hold what was just written", remedy="does somebody else write there?"
+                f"{self._key.identity}: {self._sink.name} does not hold what was just written",
+                remedy="stop the other process that writes there",
             )
 
     async def _look(self, before: Delivery | None) -> Delivery | None:
-        """What a workload finds there after a failure; what was known, where the place does not even answer."""
+        """Return what a workload finds there after a failure; if the sink does not answer, what was known before."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(SINK_TIMEOUT_SECONDS):
                 return await self._sink.read()
         except (NotReady, Unavailable, TimeoutError):
             return before
@@ -155,7 +160,7 @@ class Courier:
             return None
 
     async def _rest(self, began: datetime, until: datetime, generation: int) -> None:
-        """Until the next try, or until there is something newer to carry; a clock that was set back ends it too."""
+        """Wait for the next attempt or a newer grant; a clock that was set back ends the wait too."""
         record = self._store.record(self._key)
         ended = record is not None and record.ended
         while (record := self._store.record(self._key)) and began <= self._clock.now() < until:
@@ -182,7 +187,7 @@ class Courier:
 
 
 def _is(found: Delivery | None, grant: Grant) -> bool:
-    """Whether what was found carries the grant: by its times, for after a restart the sink does not know its number."""
+    """Return whether the delivery is of this grant, by its times: after a restart the sink does not know the number."""
     if found is None or found.generation not in {0, grant.generation}:
         return False
     token = grant.token and grant.token.expires_at

@@ -28,11 +28,11 @@ class Exchanger:
 
     @property
     def host(self) -> str:
-        """Whose patience is drawn on; empty where nothing is sent."""
+        """The host whose rate limit an attempt counts against; empty if nothing is sent."""
         return self._provider.host or self._source.host
 
     def used_up(self, now: datetime) -> bool:
-        """Whether the token at hand is no good for an exchange."""
+        """Return whether an exchange needs a new token."""
         token = self.token
         return token is None or token is self._refused or (token.expires_at - now).total_seconds() < LEAST_LEFT
 
@@ -67,7 +67,7 @@ class Exchanger:
         return credential
 
     def _dead(self, what: str, giver: str) -> Rejected:
-        """It must not take the place of one that works. No time is named: the same failure is told by the same message."""
+        """It must not replace one that works. The message names no time, so that the same failure is logged once."""
         return Rejected(
             f"{self._profile.name}: the {what} that {giver} gave had expired when it came",
             remedy="compare the clocks: this machine's, and the giver's",

@@ -1,6 +1,6 @@
-"""Keeps one identity fresh: waits until its token or its credential is due, has it fetched and exchanged, remembers.
+"""Refreshes of one identity: the keeper waits until token or credential is due, fetches, exchanges, stores.
 
-The keeper is the only one who retries; nothing below it does. It never looks at what a sink does with a grant: a full
+Only the keeper retries; nothing below it does. It never looks at what a sink does with a grant: a full
 disk costs no refresh.
 """
 
@@ -16,7 +16,7 @@ from agent.counters import Counters
 from agent.errors import Defect, Ended, NotReady, Reaction, RefreshError, Unavailable, frames
 from agent.liveness import within
 from agent.model import Credential, Grant, IdentityToken, Key, Provider, Sink, Source
-from agent.record import Profile, Record
+from agent.record import Profile, Record, WakeReason
 from agent.rotation.adoption import adopt
 from agent.rotation.confirmation import confirm_account, confirm_renewal, described
 from agent.rotation.exchanger import Exchanger
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeeperOptions:
-    """How a keeper goes about it."""
+    """Settings of a keeper."""
 
     timeout: float = 10.0
     """Seconds for one attempt."""
@@ -73,7 +73,7 @@ class Keeper:
         return self._profile.credential_policy.max_use
 
     async def watch(self) -> None:
-        """Passes on what the source says of itself; for ever."""
+        """Wake the keeper whenever the source reports a change; never returns."""
         while True:
             try:
                 with within(None):  # for as long as it does not change
@@ -90,9 +90,9 @@ class Keeper:
             await self._clock.sleep(self._options.backoff.initial)
 
     async def keep(self, variant: str = "", sinks: Sequence[Sink] = ()) -> None:
-        """Keeps one key fresh; for ever, or until a run-time variant has gone unused for one lifetime.
+        """Keep one key fresh until it is dropped, or a run-time variant has gone unused for one lifetime.
 
-        `sinks` are asked first for what an earlier process left.
+        The keeper first adopts what an earlier process left in `sinks`.
         """
         record = self._store.record(Key(self._profile.name, variant))
         if record is None:
@@ -109,17 +109,17 @@ class Keeper:
             await wait_until(self._clock, due, record.wake, began=plan.began)
             record.wake.clear()
             if self._store.record(record.key) is not record:
-                return  # it gave way to another variant
+                return  # the store dropped it for another variant
             asked, record.asked = record.asked, set()
             now = self._clock.now()
             plan.observe(self._ours(record), now)
-            if plan.backing_off(now) and not asked - {"wanted"}:
+            if plan.backing_off(now) and not asked - {WakeReason.WANTED}:
                 continue  # a herd of readers, or another loop's token: no reason to press
             if variant and variant not in self._profile.variants and not asked and plan.idle(record.used_at, now):
                 self._store.drop(record.key)
                 return
-            token_due = bool(asked & {"renew", "changed"}) or plan.token_due(now)
-            credential_due = self._ours(record) is None or "renew" in asked or plan.credential_due(now)
+            token_due = bool(asked & {WakeReason.RENEW, WakeReason.CHANGED}) or plan.token_due(now)
+            credential_due = self._ours(record) is None or WakeReason.RENEW in asked or plan.credential_due(now)
             if token_due or credential_due:
                 await self._attempt(record, plan, token_due=token_due, credential_due=credential_due)
             else:
@@ -127,7 +127,7 @@ class Keeper:
                 self._store.settled(record.key)
 
     def _ours(self, record: Record) -> Grant | None:
-        """What is held, unless it was granted under other settings: then it only stays until there is better."""
+        """Return the grant, unless other settings granted it: that one only stays until it is replaced."""
         return record.grant if record.grant and record.grant.digest == self._profile.digest else None
 
     async def _attempt(self, record: Record, plan: Plan, *, token_due: bool, credential_due: bool) -> None:
@@ -211,7 +211,7 @@ class Keeper:
             record.wake.set()
 
     def _silence(self) -> Unavailable:
-        """Whoever may have been asked is named: which of them it was, the doctor finds out."""
+        """Name every host of the attempt; the doctor finds out which of them is silent."""
         name = self._profile.name
         hosts = dict.fromkeys(filter(None, (self._source.host, self._provider.host)))
         whom = " or ".join(hosts) or f"source {self._profile.source} or provider {self._profile.provider}"
@@ -238,7 +238,7 @@ class Keeper:
         if own and own is not record and own.grant and own.grant.digest == grant.digest and own.grant.token != token:
             self._store.granted(replace(own.grant, token=token))
             own.wake.set()  # its keeper has a new due time to wait for
-        if not self._profile.sinks and not record.key.variant and grant.until:  # no courier says it
+        if not self._profile.sinks and not record.key.variant and grant.until:  # without a sink no courier logs it
             self._log.info("grant.renewed", generation=grant.generation, until=f"{grant.until:%Y-%m-%dT%H:%M:%SZ}")
         note = note_on(grant, self._profile.token_policy, self._profile.credential_policy)
         if note and not record.note:
@@ -246,7 +246,7 @@ class Keeper:
         record.note = note
 
     def _say(self, record: Record, error: RefreshError | None) -> None:
-        """A change is said once, loudly or quietly as it deserves; repetition only for those who want to read it."""
+        """Log a change once, at the level of its reaction, and its repetition at debug level."""
         before = record.failure
         if error is None:
             if before:

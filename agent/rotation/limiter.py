@@ -60,7 +60,7 @@ class _Host:
         self._admit()
 
     def _admit(self) -> None:
-        """Lets in whoever may, one of each namespace in turn."""
+        """Admit the waiting attempts that fit, one of each namespace in turn."""
         progress = True
         while self._free and progress:
             progress = False

@@ -1,4 +1,4 @@
-"""When a keeper acts next, and for what. State and arithmetic, no waiting: the keeper does that."""
+"""Plan of one key: the next time that a keeper acts, and for what. It never waits: the keeper does."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,8 +9,8 @@ from agent.model import Grant
 from agent.record import credential_span, token_span
 from agent.schedule import Backoff, Policy, Span, granted_margin, refresh_due, retry_delay, soonest_due, unchanged_due, use_ends
 
-LEAST_INTEREST = 300.0
-"""Seconds that a run-time variant for which nothing could be had is tried for after it was last asked for."""
+MIN_IDLE_SECONDS = 300.0
+"""After the last request for a run-time variant without a credential, until the keeper drops it."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class _Part:
             return
         if self.span and span.expires_at == self.span.expires_at:
             return
-        # a giver whose clock is ahead of ours must not look like our clock having run backwards
+        # if the issuer's clock is ahead, it must not look as if ours had run backwards
         self.span, self.dice, self.not_before, self.owed = Span(min(span.issued_at, now), span.expires_at), dice, None, False
         if brought and refresh_due(self.span, self.policy, dice) < (soonest := soonest_due(self.span, self.policy, now)):
             self.not_before = soonest
@@ -66,7 +66,7 @@ class Plan:
         self._generation = 0
 
     def observe(self, grant: Grant | None, now: datetime, *, token_brought: bool = False, credential_brought: bool = False) -> None:
-        """Takes note of what is held, whoever got it; `…_brought`: a refresh has got it just now."""
+        """Take note of the current grant; `…_brought`: this refresh has just fetched or exchanged it."""
         if grant is None or grant.generation == self._generation:
             return
         self._generation = grant.generation
@@ -74,7 +74,7 @@ class Plan:
         self._credential.observe(credential_span(grant), now, self._random.random(), brought=credential_brought)
 
     def due(self, now: datetime) -> datetime:
-        """When to act: at once where nothing is held; after the greatest age where what is held does not say."""
+        """Return the next time to act: at once without a grant, after the maximum age if the grant names no time."""
         if self._retry_at:
             return self._retry_at
         dues = [due for due in (self._token.due(), self._credential.due()) if due]
@@ -106,7 +106,7 @@ class Plan:
         self._credential.refreshed(now, unchanged=credential_unchanged)
 
     def settled(self) -> None:
-        """Somebody else saw to what was due."""
+        """Another loop has refreshed what was due."""
         self._failed_at = self._retry_at = None
 
     def failed(self, error: RefreshError, failures: int, now: datetime, backoff: Backoff, *, token: bool, credential: bool) -> None:
@@ -114,7 +114,7 @@ class Plan:
         self._token.owed |= token and self._minds_token
         self._credential.owed |= credential
         ends = [use_ends(part.span, part.policy) for part in (self._token, self._credential) if part.span]
-        left = [(end - now).total_seconds() for end in ends if end > now]  # what has ended hurries nothing, and hides nothing
+        left = [(end - now).total_seconds() for end in ends if end > now]  # an expired part neither shortens the delay nor hides the other
         delay = retry_delay(
             error.reaction,
             failures,
@@ -126,9 +126,9 @@ class Plan:
         self._failed_at, self._retry_at = now, now + timedelta(seconds=delay)
 
     def idle(self, used_at: datetime | None, now: datetime) -> bool:
-        """Whether nobody has asked for one lifetime."""
+        """Return whether no client has asked for one lifetime."""
         span = self._credential.span
-        return used_at is None or (now - used_at).total_seconds() >= (span.lifetime if span else LEAST_INTEREST)
+        return used_at is None or (now - used_at).total_seconds() >= (span.lifetime if span else MIN_IDLE_SECONDS)
 
 
 def note_on(grant: Grant, token: Policy, credential: Policy) -> str:

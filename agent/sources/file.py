@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from agent.claims import LONGEST, read_token
+from agent.claims import MAX_TOKEN_BYTES, read_token
 from agent.errors import NotReady, Rejected, Unavailable
 from agent.model import IdentityToken
 from agent.offload import in_thread, memory_backed
@@ -118,7 +118,7 @@ class FileSource:
                 if not stat.S_ISREG(found.st_mode):
                     raise Rejected(f"{self._identity}: {self._path} is not a regular file", remedy="set source.path to a token file")
                 self._seen = _stamp(found)
-                data = file.read(LONGEST + 1)
+                data = file.read(MAX_TOKEN_BYTES + 1)
         except IsADirectoryError:  # said by open, before its kind can be asked for
             raise Rejected(f"{self._identity}: {self._path} is not a regular file", remedy="set source.path to a token file") from None
         except FileNotFoundError:
@@ -130,8 +130,8 @@ class FileSource:
             ) from None
         except OSError as error:
             raise Unavailable(f"{self._identity}: cannot read the token file {self._path}: {error.strerror}") from error
-        if len(data) > LONGEST:
-            raise Rejected(f"{self._identity}: {self._path} is longer than {LONGEST} bytes", remedy="set source.path to a token file")
+        if len(data) > MAX_TOKEN_BYTES:
+            raise Rejected(f"{self._identity}: {self._path} is longer than {MAX_TOKEN_BYTES} bytes", remedy="set source.path to a token file")
         try:
             return data.decode("ascii").strip()
         except UnicodeDecodeError:

@@ -244,7 +244,7 @@ async def test_a_failure_without_a_remedy_leads_to_the_links_below(stage: Scene)
 async def test_a_refused_variant_of_run_time_is_reported(stage: Scene):
     async with stage.agent() as parts:
         key = Key(NAME, "https://nope.example")
-        parts.store._welcome(key)
+        parts.store.open_variant(key)
         parts.store.attempted(key, Rejected(f"{NAME}: there is no such thing", remedy="ask for another"), WallClock().now())
         code, text = await stage.doctor()
     assert code == 0

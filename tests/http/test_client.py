@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 
 from agent.errors import RefreshError, Rejected, Unavailable
-from agent.http.client import ERROR_LIMIT, LIMIT, HttpClient
+from agent.http.client import MAX_BODY_BYTES, MAX_ERROR_BODY_BYTES, HttpClient
 from agent.settings import Url
 from tests.servers.site import Site
 from tests.servers.tls import certificate
@@ -74,8 +74,8 @@ async def test_an_answer_of_any_other_status_is_the_callers_to_judge(http: aioht
 
 async def test_an_answer_is_read_up_to_its_limit_and_no_further(http: aiohttp.ClientSession) -> None:
     async with Parrot() as site:
-        site.size = LIMIT - len(BODY)
-        assert len((await wire(http).send("POST", site.url, body=BODY)).body) == LIMIT
+        site.size = MAX_BODY_BYTES - len(BODY)
+        assert len((await wire(http).send("POST", site.url, body=BODY)).body) == MAX_BODY_BYTES
         site.size += 1
         error = await failure(http, site.url)
     assert isinstance(error, Unavailable)
@@ -151,8 +151,8 @@ async def test_authorities_that_are_replaced_are_read_again(http: aiohttp.Client
 async def test_an_error_longer_than_its_limit_keeps_its_status_and_headers(http: aiohttp.ClientSession) -> None:
     async with Parrot() as site:
         site.status = 503
-        site.size = ERROR_LIMIT - len(BODY)
-        assert len((await wire(http).send("POST", site.url, body=BODY)).body) == ERROR_LIMIT
+        site.size = MAX_ERROR_BODY_BYTES - len(BODY)
+        assert len((await wire(http).send("POST", site.url, body=BODY)).body) == MAX_ERROR_BODY_BYTES
         site.size += 1
         answer = await wire(http).send("POST", site.url, body=BODY)
     assert (answer.status, answer.body) == (503, b"")

@@ -27,7 +27,7 @@ def jwt(token):
     return ".".join(urlsafe_b64encode(dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "none"}, claims)) + ".c2ln"
 
 
-async def test_what_an_earlier_process_left_is_taken_over_and_nobody_is_asked_until_it_is_due():
+async def test_an_earlier_process_files_are_adopted_without_a_request_until_due():
     rig = Rig(credential=HOUR, jitter=0.0)
     sink = FakeSink(rig.clock)
     sink.prior = left_behind(age=10 * MINUTE)
@@ -78,7 +78,7 @@ async def test_what_cannot_be_taken_over_is_fetched_anew(how, monkeypatch):
         sink.prior = PriorDelivery(token=Secret(CANARY), files={}, delivery=prior.delivery)
     sink.adopting.fault = {"rejected": Rejected("foreign"), "bug": KeyError(CANARY)}.get(how)
     sink.adopting.hanging = how == "hangs"
-    monkeypatch.setattr("agent.rotation.adoption.PATIENCE", 0.02)
+    monkeypatch.setattr("agent.rotation.adoption.ADOPTION_TIMEOUT_SECONDS", 0.02)
     with capture_logs() as logs:
         async with rig.running(rig.keeper().keep(sinks=[sink, second])):
             await asyncio.sleep(0.05)

@@ -146,7 +146,7 @@ async def test_what_an_earlier_process_delivered_is_not_written_again():
         (KeyError(CANARY), "defect"),
     ],
 )
-async def test_a_place_that_fails_is_tried_again_within_ten_seconds_until_it_heals_by_itself(fault, reaction):
+async def test_a_failing_sink_is_retried_within_ten_seconds_until_it_recovers(fault, reaction):
     trip = Round()
     trip.sink.writing.fault = fault
     trip.grant()
@@ -226,7 +226,7 @@ async def test_what_a_failed_write_left_behind_is_looked_at_and_told():
 
 
 async def test_one_sink_that_hangs_leaves_the_other_sink_and_the_keeper_on_time(monkeypatch):
-    monkeypatch.setattr("agent.rotation.courier.PATIENCE", 0.02)
+    monkeypatch.setattr("agent.rotation.courier.SINK_TIMEOUT_SECONDS", 0.02)
     trip = Round("files:/hangs", "files:/works")
     trip.sink.writing.hanging = trip.sink.reading.hanging = True
     rig = Rig(jitter=0.0)

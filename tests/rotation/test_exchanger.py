@@ -39,7 +39,7 @@ async def test_who_asks_for_a_token_while_it_is_fetched_gets_the_same_one():
     assert await scene.exchanger.fetch() is not first, "who asks afterwards wants a new one"
 
 
-async def test_a_token_is_used_up_a_minute_before_its_end_and_when_an_exchange_was_refused_with_it():
+async def test_a_token_is_used_up_before_its_end_and_after_a_refused_exchange():
     scene = Scene(token=LEAST_LEFT + 10)
     assert scene.exchanger.used_up(scene.clock.now())
     token = await scene.exchanger.fetch()

@@ -20,7 +20,7 @@ async def test_after_a_sleep_of_the_machine_a_due_refresh_starts_within_a_minute
         assert rig.fetches[1] - woke <= 60
 
 
-async def test_a_clock_set_back_past_the_issue_makes_all_of_it_due_within_a_minute_and_once():
+async def test_a_clock_set_back_makes_everything_due_once_within_a_minute():
     rig = Rig(credential=HOUR)
     async with rig.running():
         await rig.clock.advance(10)

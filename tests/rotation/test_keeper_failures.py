@@ -15,7 +15,7 @@ from tests.fakes import FakeProvider, FakeSource, settle
 from tests.rig import CANARY, HOUR, MINUTE, Rig, seconds, vars_of
 
 
-async def test_failures_are_tried_again_after_one_second_to_sixty_and_what_is_held_stays_to_its_end():
+async def test_failures_are_retried_within_sixty_seconds_and_keep_the_grant():
     rig = Rig(credential=HOUR, jitter=0.0)
     async with rig.running():
         held = rig.record.grant
@@ -54,7 +54,7 @@ async def test_retry_after_is_honoured():
     ("fault", "least", "most", "level"),
     [(NotReady("soon"), 6, 30, "info"), (Unavailable("down"), 5, 8, "warning"), (Rejected("no such role"), 2, 3, "error")],
 )
-async def test_what_passes_by_itself_is_tried_often_and_quietly_what_is_refused_slowly_and_loudly(fault, least, most, level):
+async def test_not_ready_is_retried_often_and_rejected_slowly_with_an_error(fault, least, most, level):
     rig = Rig(credential=HOUR)
     rig.provider.script.fault = fault
     with capture_logs() as logs:
@@ -164,7 +164,7 @@ async def test_a_bug_is_kept_to_its_identity_and_nothing_it_said_is_repeated():
     assert "fakes.py" in str(logs), "where it happened is said"
 
 
-async def test_one_whose_source_hangs_and_one_whose_provider_breaks_leave_the_others_on_time():
+async def test_a_hung_source_and_a_broken_provider_delay_no_other_identity():
     rig = Rig(credential=HOUR, jitter=0.0, timeout=0.05)
     loops = []
     others = {}

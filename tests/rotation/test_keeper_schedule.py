@@ -12,7 +12,7 @@ from tests.fakes import START, a_token, settle
 from tests.rig import CANARY, DAY, HOUR, MINUTE, Rig, vars_of
 
 
-async def test_a_token_is_fetched_at_once_and_then_between_75_and_80_percent_of_each_lifetime_for_days():
+async def test_a_token_is_fetched_between_75_and_80_percent_of_each_lifetime():
     rig = Rig()
     async with rig.running():
         await rig.clock.advance(10 * DAY)
@@ -34,7 +34,7 @@ async def test_a_token_of_twenty_seconds_is_replaced_between_15_and_16_seconds()
 
 
 @pytest.mark.parametrize(("dialects", "first"), [(("container",), 40 * MINUTE), (("imds",), 35 * MINUTE), ((), 48 * MINUTE)])
-async def test_a_served_session_of_an_hour_is_replaced_at_its_margin_and_an_unserved_one_at_48_minutes(dialects, first):
+async def test_a_served_session_is_replaced_at_its_margin_others_at_80_percent(dialects, first):
     rig = Rig(lifetime=DAY, credential=HOUR, dialects=dialects, jitter=0.0)
     async with rig.running():
         await rig.clock.advance(first - 1)
@@ -85,7 +85,7 @@ async def test_an_exchange_uses_the_token_at_hand():
 
 
 @pytest.mark.parametrize(("lifetime", "fetched"), [(1000, False), (990, True)])
-async def test_an_exchange_fetches_first_where_the_token_at_hand_has_less_than_sixty_seconds_left(lifetime, fetched):
+async def test_an_exchange_fetches_first_if_the_token_has_under_sixty_seconds(lifetime, fetched):
     rig = Rig(lifetime=lifetime, credential=1175, at=0.8, jitter=0.0)
     rig.profile = Profile(**{**vars_of(rig.profile), "token_policy": Policy(at=0.99, jitter=0.0)})
     async with rig.running():  # the credential is due at 940 s, when a token of 1000 s has 60 s left
@@ -101,7 +101,7 @@ async def test_a_token_that_lives_for_a_week_is_replaced_every_24_hours():
     assert rig.fetches == [0, DAY, 2 * DAY, 3 * DAY]
 
 
-async def test_what_a_refresh_did_not_make_newer_is_asked_for_at_half_of_what_remains_and_never_within_30_s():
+async def test_an_unchanged_refresh_is_repeated_at_half_of_the_remaining_life():
     rig = Rig(jitter=0.0)
     rig.source.same = a_token()
     async with rig.running():

@@ -28,13 +28,13 @@ async def test_a_variant_gets_one_keeper_and_uses_the_token_at_hand():
         assert rig.provider.exchanged == [("t1", ""), ("t1", "vault")]
 
 
-async def test_a_variant_nobody_asks_for_is_dropped_after_a_lifetime_and_one_in_use_is_kept():
+async def test_an_unused_variant_is_dropped_after_a_lifetime_and_a_used_one_kept():
     rig = Rig(lifetime=12 * HOUR, credential=HOUR, jitter=0.0)
     keeper = rig.keeper()
     used, unused = Key("demo", "used"), Key("demo", "unused")
     async with rig.running(keeper.keep()):
         for key in (used, unused):
-            rig.store._welcome(key).used_at = rig.clock.now()
+            rig.store.open_variant(key).used_at = rig.clock.now()
         rig.tasks += [asyncio.ensure_future(keeper.keep(key.variant)) for key in (used, unused)]
         for _ in range(8):
             await rig.clock.advance(15 * MINUTE)
@@ -48,7 +48,7 @@ async def test_a_variant_nobody_asks_for_is_dropped_after_a_lifetime_and_one_in_
 async def test_a_variant_that_could_never_be_had_does_not_keep_its_place():
     rig = Rig(credential=HOUR)
     rig.provider.script.fault = Rejected("no such resource")
-    rig.store._welcome(Key("demo", "bogus")).used_at = rig.clock.now()
+    rig.store.open_variant(Key("demo", "bogus")).used_at = rig.clock.now()
     async with rig.running(rig.keeper().keep("bogus")):
         await rig.clock.advance(4 * MINUTE)
         assert rig.store.record(Key("demo", "bogus"))
@@ -58,7 +58,7 @@ async def test_a_variant_that_could_never_be_had_does_not_keep_its_place():
 
 async def test_a_variant_whose_credential_has_no_expiry_is_a_defect_and_asked_for_slowly():
     rig = Rig()  # whose credentials have none
-    rig.store._welcome(Key("demo", "timeless")).used_at = rig.clock.now()
+    rig.store.open_variant(Key("demo", "timeless")).used_at = rig.clock.now()
     async with rig.running(rig.keeper().keep("timeless")):
         await rig.clock.advance(2 * MINUTE)
         record = rig.store.record(Key("demo", "timeless"))
@@ -73,7 +73,7 @@ async def test_a_token_fetched_for_a_variant_reaches_the_identitys_own_grant_too
     keeper = rig.keeper()
     async with rig.running(keeper.keep()):
         await rig.clock.advance(9.5 * MINUTE)
-        rig.store._welcome(Key("demo", "vault")).used_at = rig.clock.now()
+        rig.store.open_variant(Key("demo", "vault")).used_at = rig.clock.now()
         rig.tasks.append(asyncio.ensure_future(keeper.keep("vault")))
         await settle()
         assert rig.fetches == [0, 9.5 * MINUTE]
@@ -91,7 +91,7 @@ async def test_a_failure_that_a_variant_made_good_is_one_no_longer():
         await rig.clock.advance(0.95 * 10 * MINUTE)
         assert rig.record.failure
         rig.source.script.fault = None
-        rig.store._welcome(Key("demo", "vault")).used_at = rig.clock.now()
+        rig.store.open_variant(Key("demo", "vault")).used_at = rig.clock.now()
         rig.tasks.append(asyncio.ensure_future(keeper.keep("vault")))
         await settle()
         assert rig.fetches == [0, 570, 570]
@@ -128,7 +128,7 @@ async def test_a_configured_variant_is_kept_fresh_though_nobody_asks_for_it():
 async def test_keeper_of_a_variant_that_gave_way_ends():
     rig = Rig(lifetime=12 * HOUR, credential=HOUR)
     keeper, key = rig.keeper(), Key("demo", "vault")
-    rig.store._welcome(key).used_at = rig.clock.now()
+    rig.store.open_variant(key).used_at = rig.clock.now()
     async with rig.running(keeper.keep("vault")):
         rig.store.drop(key)
         await settle()
@@ -139,7 +139,7 @@ async def test_keeper_of_a_variant_that_gave_way_ends():
 async def test_variant_that_gives_way_during_its_exchange_is_no_defect():
     rig = Rig(lifetime=12 * HOUR, credential=HOUR)
     key = Key("demo", "vault")
-    rig.store._welcome(key).used_at = rig.clock.now()
+    rig.store.open_variant(key).used_at = rig.clock.now()
     rig.provider.script.delay = 5.0
     async with rig.running(rig.keeper().keep("vault")):
         rig.store.drop(key)

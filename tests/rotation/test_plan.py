@@ -7,7 +7,7 @@ import pytest
 
 from agent.errors import Rejected, Unavailable
 from agent.model import Grant, Key
-from agent.rotation.plan import LEAST_INTEREST, Plan, note_on
+from agent.rotation.plan import MIN_IDLE_SECONDS, Plan, note_on
 from agent.schedule import Backoff, Policy
 from tests.fakes import START, FakeCredential, a_token
 
@@ -131,7 +131,7 @@ def test_a_token_issued_in_the_future_counts_from_when_it_came():
     assert plan.due(START) == at(0.8 * 3900)
 
 
-def test_what_was_as_good_as_due_when_it_came_is_put_off_a_little_but_not_what_was_adopted():
+def test_a_grant_due_on_arrival_is_postponed_unless_it_was_adopted():
     old = a_grant(issued=at(-3000))
     brought, adopted = a_plan(), a_plan()
     brought.observe(old, START, token_brought=True)
@@ -150,8 +150,8 @@ def test_a_variant_is_idle_after_one_lifetime_without_being_asked_for(used, now,
 
 
 def test_a_variant_that_holds_nothing_is_idle_after_five_minutes():
-    assert not a_plan(token=None).idle(START, at(LEAST_INTEREST - 1))
-    assert a_plan(token=None).idle(START, at(LEAST_INTEREST))
+    assert not a_plan(token=None).idle(START, at(MIN_IDLE_SECONDS - 1))
+    assert a_plan(token=None).idle(START, at(MIN_IDLE_SECONDS))
 
 
 def test_a_note_is_made_of_a_margin_that_a_grant_is_too_short_for_only():

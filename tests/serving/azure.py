@@ -34,7 +34,7 @@ def grant(one: Endpoint, variant: str = "", *, name: str = NAME, lifetime: float
         client_id=CLIENT,
     )
     if one.store.record(Key(name, variant)) is None:
-        one.store._welcome(Key(name, variant))
+        one.store.open_variant(Key(name, variant))
         one.store.newcomers.get_nowait()
     one.hold(token, name, variant)
     return token

@@ -51,7 +51,7 @@ async def desk():
 async def test_a_refused_variant_is_in_the_status_of_an_identity_that_is_fresh(desk):
     desk.granted()
     for variant in ("api://good", "api://nope"):
-        desk.store._welcome(Key("one", variant))
+        desk.store.open_variant(Key("one", variant))
     desk.store.attempted(Key("one", "api://nope"), Rejected("one: no such resource", remedy="correct it"), desk.clock.now())
     (found,) = (await desk.ask("GET", "/status"))[1]["identities"]
     assert (found["state"], found["failure"], found["variants"]) == ("fresh", None, ["api://good", "api://nope"])

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 from agent.errors import Rejected, Unavailable, without_context
-from agent.http.client import PATIENCE, HttpClient
+from agent.http.client import REQUEST_TIMEOUT_SECONDS, HttpClient
 from agent.model import Credential, IdentityToken, PriorDelivery
 from agent.providers.alibaba.credentials import Keys, SessionCredential, granted, read_keys, token_file
 from agent.providers.alibaba.errors import Attempt, read, sort
@@ -22,11 +22,11 @@ FORM = "application/x-www-form-urlencoded"
 class AlibabaProvider:
     """Exchanges a token for a session of the role, or leaves that to the SDK."""
 
-    def __init__(self, settings: AlibabaSettings, identity: str, toolbox: Toolbox, *, patience: float = PATIENCE) -> None:
+    def __init__(self, settings: AlibabaSettings, identity: str, toolbox: Toolbox, *, timeout: float = REQUEST_TIMEOUT_SECONDS) -> None:
         self._settings = settings
         self._identity = identity
         self._clock = toolbox.clock
-        self._client = HttpClient(toolbox.http, whose=identity, ca_file=settings.ca_file, proxy=settings.proxy, patience=patience)
+        self._client = HttpClient(toolbox.http, whose=identity, ca_file=settings.ca_file, proxy=settings.proxy, timeout=timeout)
         self._token_file = token_file(settings, identity)
         self.audiences = settings.audiences
 

@@ -34,7 +34,7 @@ class Transport:
 
     def __init__(self, http: "Callable[[], Awaitable[aiohttp.ClientSession]]", endpoint: Endpoint, timeout: float) -> None:
         self._endpoint = endpoint
-        self._client = HttpClient(http, whose="", ca_file=endpoint.ca_file, proxy=endpoint.proxy, patience=timeout)
+        self._client = HttpClient(http, whose="", ca_file=endpoint.ca_file, proxy=endpoint.proxy, timeout=timeout)
 
     async def __aenter__(self) -> Self:
         return self

@@ -6,7 +6,7 @@ https://learn.microsoft.com/entra/identity-platform/v2-oauth2-client-creds-grant
 from datetime import datetime
 
 from agent.errors import Rejected, Unavailable, without_context
-from agent.http.client import PATIENCE, HttpClient
+from agent.http.client import REQUEST_TIMEOUT_SECONDS, HttpClient
 from agent.model import Credential, IdentityToken, PriorDelivery, Secret
 from agent.providers.azure.client import Application, exchange
 from agent.providers.azure.credentials import AccessToken, token_file
@@ -19,11 +19,11 @@ from agent.toolbox import Toolbox
 class AzureProvider:
     """Exchanges a token for an access token, or leaves that to the SDK."""
 
-    def __init__(self, settings: AzureSettings, identity: str, toolbox: Toolbox, *, patience: float = PATIENCE) -> None:
+    def __init__(self, settings: AzureSettings, identity: str, toolbox: Toolbox, *, timeout: float = REQUEST_TIMEOUT_SECONDS) -> None:
         self._settings = settings
         self._identity = identity
         self._clock = toolbox.clock
-        self._client = HttpClient(toolbox.http, whose=identity, ca_file=settings.ca_file, proxy=settings.proxy, patience=patience)
+        self._client = HttpClient(toolbox.http, whose=identity, ca_file=settings.ca_file, proxy=settings.proxy, timeout=timeout)
         self._token_file = token_file(settings)
         self.audiences = settings.audiences
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.errors import Rejected
-from agent.http.client import PATIENCE, HttpClient
+from agent.http.client import REQUEST_TIMEOUT_SECONDS, HttpClient
 from agent.model import Credential, IdentityToken, PriorDelivery
 from agent.providers.gcp import gke
 from agent.providers.gcp.client import Exchange
@@ -25,12 +25,12 @@ from agent.variants import GOOGLE_AUDIENCE, GOOGLE_SCOPE, ID_TOKEN_PREFIX, MAX_S
 class GcpProvider:
     """Exchanges a token for an access token, or leaves that to the SDK."""
 
-    def __init__(self, settings: GcpSettings, identity: str, toolbox: Toolbox, *, patience: float = PATIENCE) -> None:
+    def __init__(self, settings: GcpSettings, identity: str, toolbox: Toolbox, *, timeout: float = REQUEST_TIMEOUT_SECONDS) -> None:
         self._settings = settings
         self._identity = identity
         self._clock = toolbox.clock
-        self._client = HttpClient(toolbox.http, whose=identity, ca_file=settings.ca_file, proxy=settings.proxy, patience=patience)
-        self._local_client = HttpClient(toolbox.http, whose=identity, patience=patience)
+        self._client = HttpClient(toolbox.http, whose=identity, ca_file=settings.ca_file, proxy=settings.proxy, timeout=timeout)
+        self._local_client = HttpClient(toolbox.http, whose=identity, timeout=timeout)
         """For the metadata server on this node: without proxy or CA file."""
         self._cluster: Cluster | None = None
 

@@ -143,7 +143,7 @@ true
 {{- $ports | uniq | join "," -}}
 {{- end }}
 
-{{/* Where SDKs in the pod ask: the first address that is no socket file. */}}
+{{/* Where SDKs in the pod ask: the first address that is not a socket file. */}}
 {{- define "workload-identity-agent.metadataAddress" -}}
 {{- $found := list -}}
 {{- range dig "metadata" "listen" (list "127.0.0.1:9481") .Values.config -}}

@@ -65,7 +65,7 @@ livenessProbe:
 lifecycle:
   postStart:
     exec:
-      command: [wi-agent, -c, /etc/wi-agent/config.yaml, wait, --timeout, {{ include "workload-identity-agent.patience" . | quote }}]
+      command: [wi-agent, -c, /etc/wi-agent/config.yaml, wait, --timeout, {{ include "workload-identity-agent.startupTimeout" . | quote }}]
 {{- end }}
 resources: {{- toYaml .Values.resources | nindent 2 }}
 securityContext:
@@ -126,7 +126,7 @@ config.linkerd.io/skip-inbound-ports: {{ $ports | quote }}
 {{- end }}
 
 {{/* Seconds until the start-up probe gives up. */}}
-{{- define "workload-identity-agent.patience" -}}
+{{- define "workload-identity-agent.startupTimeout" -}}
 {{- with .Values.startupProbe -}}
 {{- add (.initialDelaySeconds | default 0) (mul (.periodSeconds | default 10) (.failureThreshold | default 3)) -}}
 {{- end -}}
