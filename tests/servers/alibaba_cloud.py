@@ -34,7 +34,7 @@ class AlibabaCloud:
     def provider(self, identity: str = "oss-reader", **settings: Any) -> AlibabaProvider:
         """One that asks this cloud's STS, unless the settings say otherwise."""
         whole = alibaba_settings(**{"endpoint": self.sts.url, **settings})
-        return AlibabaProvider(whole, identity, self.toolbox, patience=self._patience)
+        return AlibabaProvider(whole, identity, self.toolbox, timeout=self._patience)
 
     def token(self, **claims: Any) -> IdentityToken:
         """For Alibaba."""

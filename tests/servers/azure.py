@@ -36,7 +36,7 @@ class Azure:
     def provider(self, identity: str = "vault-reader", **settings: Any) -> AzureProvider:
         """One that asks this cloud's Entra, unless the settings say otherwise."""
         chosen = azure_settings(**{"endpoint": self.entra.url, **settings})
-        return AzureProvider(chosen, identity, self.toolbox, patience=self._patience)
+        return AzureProvider(chosen, identity, self.toolbox, timeout=self._patience)
 
 
 def azure_settings(**settings: Any) -> AzureSettings:

@@ -276,7 +276,7 @@ class Google:
     def provider(self, identity: str = "reader", **settings: Any) -> GcpProvider:
         """One that asks this Google, unless the settings say otherwise."""
         places = {"endpoint": self.gcp.url, "iamEndpoint": self.gcp.url}
-        return GcpProvider(gcp_settings(**{**places, **settings}), identity, self.toolbox, patience=self.patience)
+        return GcpProvider(gcp_settings(**{**places, **settings}), identity, self.toolbox, timeout=self.patience)
 
     def token(self, **claims: Any) -> Any:
         """An identity token for the pool."""
