@@ -131,7 +131,9 @@ class FileSource:
         except OSError as error:
             raise Unavailable(f"{self._identity}: cannot read the token file {self._path}: {error.strerror}") from error
         if len(data) > MAX_TOKEN_BYTES:
-            raise Rejected(f"{self._identity}: {self._path} is longer than {MAX_TOKEN_BYTES} bytes", remedy="set source.path to a token file")
+            raise Rejected(
+                f"{self._identity}: {self._path} is longer than {MAX_TOKEN_BYTES} bytes", remedy="set source.path to a token file"
+            )
         try:
             return data.decode("ascii").strip()
         except UnicodeDecodeError:
