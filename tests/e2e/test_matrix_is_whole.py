@@ -56,7 +56,7 @@ ONCE = "asks once, and takes it that there is nothing: start the agent first"
 EACH = "each command is a new process"
 KEEPS = "keeps nothing: each read is a request"
 AGAIN = "by asking again: it asks once"
-GCLOUD = "where it is installed, which is for the machine to have: it is in no package registry"
+GCLOUD = "where it is installed, which the machine must have: no package registry has it"
 NOTES: dict[Cell, str] = {
     **{(client, "imds", "absent"): ONCE for client in ("boto3", "aws command line", "@aws-sdk/credential-provider-node")},
     **{(client, dialect, "absent"): ONCE for client in ("alibabacloud-credentials", "@alicloud/credentials") for dialect in ("uri", "ecs")},
@@ -73,7 +73,7 @@ NOTES: dict[Cell, str] = {
     ("gcp-metadata", "gce", "reads"): KEEPS,
     **{("gcloud", "gce", case): GCLOUD for case in ("first", "rotations", "reads", "late", "restart", "503")},
     ("gcloud", "gce", "absent"): "finds no account, and believes so for ten minutes: start the agent first",
-    ("@alicloud/credentials", "ecs", "503"): "by a new client: one that was told 503 looks for a credentials URI ever after",
+    ("@alicloud/credentials", "ecs", "503"): "by a new client: one that received 503 looks for a credentials URI ever after",
 }
 """What has to be said beside a test, or why there is none."""
 
