@@ -101,7 +101,7 @@ def test_a_file_of_the_greatest_length_is_read_or_refused(tmp_path: Path) -> Non
     path.write_text(GOOD + "#" * (MAX_FILE_BYTES - len(GOOD)))
     assert check(path, {}).config is not None
     path.write_text(GOOD + "#" * (MAX_FILE_BYTES - len(GOOD) + 1))
-    with pytest.raises(ConfigError, match="longer than"):
+    with pytest.raises(ConfigError, match="larger than"):
         check(path, {})
 
 

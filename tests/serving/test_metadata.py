@@ -178,7 +178,7 @@ TROUBLES = [
     Trouble("has a fault", refuse(500, "InternalFailure"), "unavailable", "InternalFailure"),
     Trouble("is away and says how long", refuse(503, "ServiceUnavailable", Retry_After="45"), "unavailable", "ServiceUnavailable", 45.0),
     Trouble("cannot reach the issuer", refuse(400, "IDPCommunicationError"), "unavailable", "IDPCommunicationError"),
-    Trouble("HTML with 200", page(200, SIGN_IN), "unavailable", "something that STS would not"),
+    Trouble("HTML with 200", page(200, SIGN_IN), "unavailable", "cannot read the answer of"),
     Trouble("HTML with 502", page(502, SIGN_IN), "unavailable", "502"),
     Trouble("HTML with 404", page(404, SIGN_IN), "rejected", "404", 30.0),
     Trouble("AccessDenied", refuse(403, "AccessDenied"), "rejected", "AccessDenied", 30.0),
