@@ -122,6 +122,12 @@ class Scene:
     def state(self):
         return self.store.state("app", WallClock().now())
 
+    async def reported(self, text):
+        """Wait until the identity's failure holds this text: it is noted a moment after the credential is withdrawn."""
+        async with asyncio.timeout(60):
+            while text not in self.failure:
+                await asyncio.sleep(0.01)
+
     async def until(self, role, within=60.0):
         """Files and endpoint are those of this role, or of none if it is empty; at no moment of another.
 
