@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
+from msgspec.structs import replace
 
 from agent.errors import Unavailable
 from agent.model import Key
@@ -237,7 +238,7 @@ async def test_well_known_paths_mean_the_configured_default_only(one: Endpoint) 
 
 
 async def test_role_not_annotated_yet_has_the_identitys_name(one: Endpoint) -> None:
-    one.enrol(dialects=("imds",), facts=aws_settings(roleArn="", fromServiceAccount=True).facts())
+    one.enrol(dialects=("imds",), facts=replace(aws_settings(fromServiceAccount=True), role_arn=None).facts())
     token = await session(one)
     assert (await get(one, CREDENTIALS, token)).body == NAME.encode()
     assert (await get(one, f"{CREDENTIALS}{NAME}", token)).status == 200
