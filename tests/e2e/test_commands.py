@@ -126,7 +126,7 @@ def test_commands_that_need_no_agent(daemon: Daemon) -> None:
     daemon.configure(configuration(identity("one"), aws("two")))
     good = daemon.cli("check")
     assert (good.returncode, good.stdout) == (0, f"{daemon.file}: good, 2 identities\n")
-    assert "no cloud trusts an http issuer" in good.stderr, "a warning"
+    assert "clouds trust https issuers only" in good.stderr, "a warning"
     schema = daemon.cli("schema")
     assert schema.returncode == 0
     assert json.loads(schema.stdout)["$schema"] == "https://json-schema.org/draft/2020-12/schema"

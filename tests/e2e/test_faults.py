@@ -67,7 +67,7 @@ def test_no_fault_of_one_identity_keeps_another_from_its_rotation(daemon: Daemon
             assert failure["remedy"], "and what to do"
         assert status["hung"]["failure"]["result"] == "unavailable", status["hung"]
         assert f"no answer from 127.0.0.1:{silence.getsockname()[1]} within 1 s" in status["hung"]["failure"]["message"]
-        assert "a directory lies at" in status["blocked"]["sinks"][0]["failure"]["message"]
+        assert "is a directory, but a link must take its place" in status["blocked"]["sinks"][0]["failure"]["message"]
         assert status["blocked"]["failure"] is None, "no second fetch for a sink's sake"
         assert daemon.metrics()['wi_agent_refresh_total{identity="blocked",result="success"}'] == 1
         assert daemon.metrics()['wi_agent_tokens{state="missing"}'] == len(expected) + 2

@@ -238,7 +238,7 @@ async def test_well_known_paths_mean_the_configured_default_only(one: Endpoint) 
 
 
 async def test_role_not_annotated_yet_has_the_identitys_name(one: Endpoint) -> None:
-    one.enrol(dialects=("imds",), facts=replace(aws_settings(fromServiceAccount=True), role_arn=None).facts())
+    one.enrol(dialects=("imds",), facts=replace(aws_settings(fromServiceAccount=True), role_arn="").facts())
     token = await session(one)
     assert (await get(one, CREDENTIALS, token)).body == NAME.encode()
     assert (await get(one, f"{CREDENTIALS}{NAME}", token)).status == 200
