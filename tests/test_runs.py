@@ -1,11 +1,14 @@
 """How the suite is run: in parallel, then serially what is marked `alone`, each test once."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from scripts import run_again
 
 ROOT = Path(__file__).parent.parent
 PLAIN = "def test_plain():\n    pass\n"
@@ -99,6 +102,40 @@ def test_make_passes_args_to_both_parts_and_workers_to_the_first(tmp_path):
     assert second.endswith("-k word --maxfail=3")
 
 
-def test_ci_runs_the_tests_once():
+def test_ci_runs_again_only_known_flakes():
     lines = re.findall(r"^make test.*$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
-    assert [line.partition("#")[0].strip() for line in lines] == ["make test"]
+    assert [line.partition("#")[0].strip() for line in lines] == ["make test || .venv/bin/python scripts/run_again.py"]
+
+
+@pytest.mark.parametrize(
+    ("failed", "listed", "passes"),
+    [
+        (["test_it.py::test_flake"], ["run again"], True),
+        (["test_it.py::test_flake[one]"], ["run again"], True),
+        (["test_it.py::test_flake", "test_it.py::test_other"], ["not run again", "test_other"], False),
+        (["test_it.py::test_flake_of_another_name"], ["not run again"], False),
+        ([], ["not run again"], False),
+    ],
+)
+def test_only_named_tests_are_run_again_and_all_are_listed(tmp_path, monkeypatch, capfd, failed, listed, passes):
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n\n\n@pytest.mark.parametrize('x', ['one'])\ndef test_flake(x):\n    pass\n\n\ndef test_other():\n    pass\n"
+    )
+    cache = tmp_path / ".pytest_cache" / "v" / "cache"
+    cache.mkdir(parents=True)
+    (cache / "lastfailed").write_text(json.dumps(dict.fromkeys(failed, True)))
+    known = tmp_path / "known_flakes.txt"
+    known.write_text("# its cause\ntest_it.py::test_flake\n")
+    monkeypatch.setattr(run_again, "KNOWN", known)
+    assert (run_again.main(tmp_path) == 0) is passes
+    told = "".join(capfd.readouterr())
+    assert all(text in told for text in [*listed, *failed[-1:]])
+
+
+def test_every_known_flake_is_a_test_with_its_cause():
+    lines = run_again.KNOWN.read_text().splitlines()
+    for number, line in enumerate(lines):
+        if line and not line.startswith("#"):
+            path, _, name = line.partition("::")
+            assert f"def {name}(" in (ROOT / path).read_text(), line
+            assert lines[number - 1], f"{line} has a cause above it"
