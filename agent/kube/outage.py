@@ -8,6 +8,7 @@ from datetime import datetime
 from random import Random
 
 from agent.clock import Clock
+from agent.schedule import backoff_seconds
 
 FIRST_PAUSE_SECONDS = 1.0
 """Before the second try, about; doubled for each further one."""
@@ -55,7 +56,7 @@ class Outage:
             if self._answers == answers:
                 self._answered.clear()
                 self._failures += 1
-                pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 1, 8))
+                pause = backoff_seconds(self._failures, first=FIRST_PAUSE_SECONDS, longest=LONGEST_PAUSE_SECONDS)
                 await self._clock.wait(self._answered, pause * (0.5 + 0.5 * random.random()))
             if self._answers == answers:
                 return

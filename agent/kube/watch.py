@@ -20,6 +20,7 @@ from agent.kube.connection import Unanswered, broken
 from agent.kube.credential_files import LOOK_SECONDS
 from agent.kube.errors import EXPIRED, SETTLING, ApiError, Attempt, from_status
 from agent.kube.objects import LONGEST_BYTES, changed, listed
+from agent.schedule import backoff_seconds
 
 if TYPE_CHECKING:
     import aiohttp
@@ -200,7 +201,7 @@ class Watch:
         return max(pause, min(asked, MAX_RETRY_AFTER_SECONDS))
 
     def _jittered(self, times: int) -> float:
-        return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(times - 1, 16)) * (0.5 + 0.5 * self._random.random())
+        return backoff_seconds(times, first=FIRST_PAUSE_SECONDS, longest=LONGEST_PAUSE_SECONDS) * (0.5 + 0.5 * self._random.random())
 
     async def _rest(self, pause: float, version: int | None) -> None:
         """Sleep so long; where a version is given, only until the files of the agent's credentials are others than at that version."""

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from agent.schedule import backoff_seconds
 from agent.serviceaccounts.wanted import Bound, Unbound
 
 FREE_CHANGES = 10
@@ -32,7 +33,7 @@ class Pace:
             self._changes = 0
         self._changes += 1
         over = self._changes - FREE_CHANGES
-        rest = min(LONGEST_REST_SECONDS, 2.0 ** min(over - 1, 16)) if over > 0 else 0.0
+        rest = backoff_seconds(over, first=1.0, longest=LONGEST_REST_SECONDS) if over > 0 else 0.0
         self._last = now + timedelta(seconds=rest)
         self._rested, self._outcome = rest > 0, None if rest else _outcome(wanted)
         return rest

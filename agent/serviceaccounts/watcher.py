@@ -17,6 +17,7 @@ from agent.kube.errors import Attempt, absent
 from agent.kube.watch import Event, Watch
 from agent.liveness import within
 from agent.record import Observation
+from agent.schedule import backoff_seconds
 from agent.serviceaccounts.annotations import ObservedServiceAccount, account_of, effective, followed, named, sighted
 from agent.serviceaccounts.pace import LONGEST_REST_SECONDS, Pace
 from agent.serviceaccounts.wanted import Bound, Unbound, Unreachable, Wanted
@@ -106,7 +107,7 @@ class ServiceAccountWatcher:
             wanted = self.hear(event, account)
         except Exception as error:  # noqa: BLE001  # whatever an object holds, it ends no watcher
             self._bugs += 1
-            return Unreachable(self._defect(error)), min(LONGEST_REST_SECONDS, 2.0 ** min(self._bugs, 16))
+            return Unreachable(self._defect(error)), backoff_seconds(self._bugs, first=2.0, longest=LONGEST_REST_SECONDS)
         if wanted is None or isinstance(wanted, Unreachable):
             return wanted, 0.0
         self._bugs = 0
